@@ -1,0 +1,83 @@
+"""`VccConfig`: every knob of the method, checked once."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal
+
+from vcc.core.cut import check_budget
+from vcc.core.tree import check_scales
+
+
+@dataclass(frozen=True)
+class VccConfig:
+    """How a model reads a long input. The defaults are the paper's for 16K tokens and more."""
+
+    scales: tuple[int, ...] = (16, 1)
+    """Tokens per node, coarse to fine, ending in 1."""
+    budget: tuple[int, ...] = (90,)
+    """Nodes opened at each scale but the last."""
+    window: int = 512
+    """Tokens in each separate piece the first layers run on."""
+    window_layers: int | None = None
+    """How many layers run on windows; None: a third of the model's."""
+    vip_window: Literal["inline", "own"] = "inline"
+    """VIPs stay in the windows of their neighbours, or get windows of their own, so that the states of the rest of the
+    document do not depend on them."""
+    explore: float = 0.1
+    """In training, the probability that a cut is drawn at random."""
+    dense_below: int | Literal["auto"] = "auto"
+    """Inputs shorter than this run through the untouched model; "auto": where compressing would not save time."""
+    max_vips: int | None = None
+    """Rows reserved for VIPs, which keeps shapes independent of the mask; None: as many as the batch has (in a compiled
+    graph, 512)."""
+
+    def __post_init__(self) -> None:
+        # JSON has lists only, so a loaded configuration arrives with them.
+        object.__setattr__(self, "scales", as_tuple(self.scales, "scales"))
+        object.__setattr__(self, "budget", as_tuple(self.budget, "budget"))
+        check_scales(self.scales)
+        check_budget(self.budget, self.scales)
+        require(whole(self.window, 1), "window", self.window, "a whole number of tokens, at least 1")
+        ok = self.window_layers is None or whole(self.window_layers, 0)
+        require(ok, "window_layers", self.window_layers, "None or a whole number of layers, at least 0")
+        require(self.vip_window in ("inline", "own"), "vip_window", self.vip_window, '"inline" or "own"')
+        number = isinstance(self.explore, (int, float)) and not isinstance(self.explore, bool)
+        require(number and 0 <= self.explore <= 1, "explore", self.explore, "a probability, from 0 to 1")
+        ok = self.dense_below == "auto" or whole(self.dense_below, 0)
+        require(ok, "dense_below", self.dense_below, '"auto" or a whole number of tokens, at least 0')
+        ok = self.max_vips is None or whole(self.max_vips, 0)
+        require(ok, "max_vips", self.max_vips, "None or a whole number of rows, at least 0")
+
+    def resolved(self, layers: int) -> "VccConfig":
+        """With the number of window layers settled for a model of `layers` layers."""
+        config = self if self.window_layers is not None else replace(self, window_layers=layers // 3)
+        if config.window_layers is None or config.window_layers > layers:
+            raise ValueError(f"window_layers={config.window_layers}: this model has only {layers} layers")
+        return config
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "VccConfig":
+        known = {field.name for field in fields(cls)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise ValueError(f"unknown VCC settings {unknown}; the settings are {sorted(known)}")
+        return cls(**values)
+
+
+def as_tuple(value: Any, name: str) -> tuple[int, ...]:
+    if not isinstance(value, (tuple, list)):
+        raise ValueError(f"{name}={value!r}: it must be a tuple of whole numbers")
+    return tuple(value)
+
+
+def whole(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def require(ok: bool, name: str, value: Any, rule: str) -> None:
+    if not ok:
+        raise ValueError(f"{name}={value!r}: it must be {rule}")

@@ -1,0 +1,1 @@
+"""The method: pure functions over frozen values. Imports torch and nothing else."""

@@ -1,0 +1,169 @@
+"""`Cut`: the nodes a layer sees. Choosing it is the paper's Algorithm 1; writing the layer's output back, Algorithm 2."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vcc.core.rows import Rows, compact, concat_rows, take, take_rows
+from vcc.core.tree import SegmentTree, child_weights
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Nodes that cover every token exactly once.
+
+    At each scale the *visited* nodes are the children of those opened one scale up, in order; all nodes, at the
+    coarsest. `opened` and `kept` number them by their place among the visited; `opened_nodes` gives places in the tree.
+    """
+
+    opened: tuple[Tensor, ...]  # (B, h_i) ascending, for each scale but the last
+    kept: tuple[Tensor, ...]  # (B, k_i) ascending, for every scale
+    opened_nodes: tuple[Tensor, ...]  # (B, h_i) the opened nodes, numbered within their whole scale
+    gates: tuple[Tensor, ...] = ()  # (B, h_i) of value 1 whose gradient reaches the scores; empty without gradients
+
+
+def check_budget(budget: tuple[int, ...], scales: tuple[int, ...]) -> None:
+    if len(budget) != len(scales) - 1:
+        raise ValueError(
+            f"budget={budget!r} has {len(budget)} entries; scales={scales!r} needs {len(scales) - 1}, "
+            "one for each scale but the last"
+        )
+    if any(not isinstance(h, int) or isinstance(h, bool) or h < 0 for h in budget):
+        raise ValueError(f"budget={budget!r}: a budget is a non-negative whole number of nodes to open")
+
+
+def choose_cut(
+    tree: SegmentTree, score: Callable[[Rows], Tensor], budget: tuple[int, ...], explore: float = 0.0
+) -> Cut:
+    """From coarse to fine, open the budget's number of best-scored nodes (Algorithm 1).
+
+    `score` maps rows to (B, nodes). Only visited nodes are read. Padding is opened only when nothing real is left;
+    equal scores open in reading order. With probability `explore` a batch element opens random nodes instead.
+    """
+    budget = tuple(budget)
+    check_budget(budget, tree.scales)
+    visited, nodes = tree.roots(), None  # nodes: (B, v) places of the visited within their scale; None = all of them
+    opened, kept, opened_nodes, gates = [], [], [], []
+    for depth, wanted in enumerate(budget):
+        mu = score(visited)
+        if mu.shape != visited.counts.shape:
+            raise ValueError(f"score returned shape {tuple(mu.shape)}; it must be {tuple(visited.counts.shape)}")
+        top = best(explored(mu.detach(), explore), visited.counts > 0, min(wanted, len(visited)))
+        closed = torch.ones_like(mu, dtype=torch.bool).scatter(1, top, False)
+        opened.append(top)
+        kept.append(compact(closed, len(visited) - top.shape[1]))
+        opened_nodes.append(top if nodes is None else nodes.gather(1, top))
+        if mu.requires_grad:
+            gates.append(straight_through(mu.gather(1, top)))
+        if depth + 1 < len(budget):
+            visited = children(tree, depth, take_rows(visited, top), opened_nodes[-1])
+            nodes = child_nodes(opened_nodes[-1], tree.fan_outs[depth])
+    finest = len(visited) if not budget else opened[-1].shape[1] * tree.fan_outs[-1]
+    everything = torch.arange(finest, device=tree.means.device).expand(tree.means.shape[0], finest)
+    return Cut(tuple(opened), (*kept, everything), tuple(opened_nodes), tuple(gates))
+
+
+def read_cut(tree: SegmentTree, cut: Cut) -> Rows:
+    """S_c C: the rows of the cut, coarse to fine, by the recursion c_x^s = c_parent - delta c_x^s."""
+    visited, chosen = tree.roots(), []
+    for depth, opened in enumerate(cut.opened):
+        chosen.append(take_rows(visited, cut.kept[depth]))
+        gate = cut.gates[depth] if cut.gates else None
+        visited = children(tree, depth, take_rows(visited, opened), cut.opened_nodes[depth], gate)
+    return concat_rows(*chosen, visited)
+
+
+def write_cut(tree: SegmentTree, cut: Cut, rows: Rows) -> SegmentTree:
+    """The tree whose cut reads `rows`; a closed node moves all its tokens at once (Algorithm 2)."""
+    before = read_cut(tree, cut)
+    if rows.hidden.shape != before.hidden.shape:
+        raise ValueError(f"rows has shape {tuple(rows.hidden.shape)}; this cut has {tuple(before.hidden.shape)}")
+    return add_to_cut(tree, cut, rows.hidden.to(before.hidden.dtype) - before.hidden)
+
+
+def add_to_cut(tree: SegmentTree, cut: Cut, update: Tensor, in_place: bool = False) -> SegmentTree:
+    """Add `update` (B, r, D) to the rows of the cut, changing only the cut's nodes and their ancestors.
+
+    The update of an opened node is the mean of its children's; a child's difference changes by the update of its
+    parent less its own. Everything below a closed node stays as it is. In place, the cost does not depend on n.
+    """
+    sizes = [kept.shape[1] for kept in cut.kept]
+    updates = list(update.to(tree.means.dtype).split(sizes, 1))
+    moved = updates.pop()  # (B, v, D) updates of all visited nodes, finest scale first
+    differences = list(tree.differences)
+    means = tree.means
+    for depth in reversed(range(len(cut.opened))):
+        opened, nodes, fan_out = cut.opened[depth], cut.opened_nodes[depth], tree.fan_outs[depth]
+        batch, features = moved.shape[0], moved.shape[2]
+        siblings = moved.view(batch, nodes.shape[1], fan_out, features)
+        below = take(tree.counts[depth + 1].view(batch, -1, fan_out), nodes)
+        weights = child_weights(below.flatten(1), below.sum(2))
+        parents = (weights[:, :, None] @ siblings).squeeze(2)
+        blocks = differences[depth].view(batch, -1, fan_out * features)
+        change = (parents[:, :, None] - siblings).flatten(2)
+        differences[depth] = add_rows(blocks, nodes, change, in_place).view(differences[depth].shape)
+        if depth:
+            visited = nodes.new_zeros((), dtype=moved.dtype).expand(batch, opened.shape[1] + sizes[depth], features)
+            moved = add_rows(visited.clone(), opened, parents, True)
+            moved = add_rows(moved, cut.kept[depth], updates[depth], True)
+        else:
+            means = add_rows(add_rows(means, opened, parents, in_place), cut.kept[0], updates[0], True)
+    if not cut.opened:
+        means = means.add_(moved) if in_place else means + moved
+    return SegmentTree(tree.scales, tree.length, means, tuple(differences), tree.counts, tree.positions)
+
+
+def add_rows(target: Tensor, index: Tensor, values: Tensor, in_place: bool) -> Tensor:
+    """target (B, n, D) with values (B, k, D) added at index (B, k)."""
+    index = index[..., None].expand_as(values)
+    return target.scatter_add_(1, index, values) if in_place else target.scatter_add(1, index, values)
+
+
+def child_nodes(nodes: Tensor, fan_out: int) -> Tensor:
+    """(B, h) nodes -> (B, h * f) their children, numbered within the next scale."""
+    return (nodes[..., None] * fan_out + torch.arange(fan_out, device=nodes.device)).flatten(1)
+
+
+def children(tree: SegmentTree, depth: int, parents: Rows, nodes: Tensor, gate: Tensor | None = None) -> Rows:
+    """The children of `nodes` (B, h), whose rows are `parents`, read one scale down.
+
+    Brothers lie side by side, so one block of f * D numbers is read per parent. At gate 1 a child is itself, at gate 0
+    it would be its parent's mean, as if closed: the gate's gradient says what opening was worth.
+    """
+    fan_out, (batch, h, features) = tree.fan_outs[depth], parents.hidden.shape
+    blocks = take(tree.differences[depth].view(batch, -1, fan_out * features), nodes)
+    difference = blocks.view(batch, h, fan_out, features)
+    if gate is not None:
+        difference = difference * gate[..., None, None].to(difference.dtype)
+    hidden = (parents.hidden[:, :, None] - difference).view(batch, h * fan_out, features)
+    counts = take(tree.counts[depth + 1].view(batch, -1, fan_out), nodes).flatten(1)
+    positions = take(tree.positions[depth + 1].view(batch, -1, fan_out), nodes).flatten(1)
+    return Rows(hidden, counts, positions)
+
+
+def best(score: Tensor, real: Tensor, wanted: int) -> Tensor:
+    """The `wanted` largest entries of score (B, v), ascending places; the first wins a tie, padding comes last.
+
+    Score and place are packed into one integer, because top-k alone breaks ties differently at different lengths.
+    """
+    bits = score.float().nan_to_num(nan=-torch.inf).add(0.0).view(torch.int32)  # + 0.0 turns -0.0 into 0.0
+    ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(torch.int64)  # integers in the floats' order
+    ordered = torch.where(real, ordered, -(1 << 31))
+    place = torch.arange(score.shape[1], device=score.device)
+    return ((ordered << 31) - place).topk(wanted, dim=1, sorted=False).indices.sort(1).values
+
+
+def explored(score: Tensor, explore: float) -> Tensor:
+    """With probability `explore`, a batch element's scores are replaced by noise, so that the unchosen get a try."""
+    if explore == 0.0:
+        return score
+    lucky = torch.rand(score.shape[0], 1, device=score.device) < explore
+    return torch.where(lucky, torch.rand_like(score, dtype=torch.float32), score.float())
+
+
+def straight_through(mu: Tensor) -> Tensor:
+    """1 in value; in gradient, the relative change of mu."""
+    held = mu.detach()
+    return 1 + (mu - held) / held.clamp(min=torch.finfo(mu.dtype).tiny)

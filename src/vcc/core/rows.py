@@ -1,0 +1,97 @@
+"""`Rows`: the one value everything is made of. A row is a hidden vector that stands for `counts` tokens."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Hidden vectors, how many tokens each stands for (0 = padding), and where those tokens are on average."""
+
+    hidden: Tensor  # (B, n, D) floating point
+    counts: Tensor  # (B, n)
+    positions: Tensor  # (B, n)
+
+    def __post_init__(self) -> None:
+        if self.hidden.ndim != 3 or not self.hidden.is_floating_point():
+            raise ValueError(
+                f"Rows.hidden has shape {tuple(self.hidden.shape)} and dtype {self.hidden.dtype}; "
+                "it must be a floating-point tensor of shape (batch, rows, features)"
+            )
+        for name, tensor in (("counts", self.counts), ("positions", self.positions)):
+            if tensor.shape != self.hidden.shape[:2]:
+                raise ValueError(
+                    f"Rows.{name} has shape {tuple(tensor.shape)}; it must be {tuple(self.hidden.shape[:2])}, "
+                    "one number per row of hidden"
+                )
+
+    def __len__(self) -> int:
+        """Rows in each batch element, padding included."""
+        return self.hidden.shape[1]
+
+    def with_hidden(self, hidden: Tensor) -> "Rows":
+        return replace(self, hidden=hidden)
+
+
+def log_counts(counts: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """The paper's diagonal D and the padding mask as one additive score per key, (B, n).
+
+    Padding gets the most negative finite number rather than -inf, so that a batch element made of padding
+    alone still has a softmax; wherever one real key exists, padding's probability is exactly zero.
+    """
+    real = counts > 0
+    logs = torch.where(real, counts, 1).to(dtype).log()
+    return logs.masked_fill(~real, torch.finfo(dtype).min)
+
+
+def take(values: Tensor, index: Tensor) -> Tensor:
+    """values (B, n, ...) at index (B, k) -> (B, k, ...)."""
+    index = index.view(*index.shape, *[1] * (values.ndim - 2)).expand(-1, -1, *values.shape[2:])
+    return values.gather(1, index)
+
+
+def take_rows(rows: Rows, index: Tensor) -> Rows:
+    """The rows at index (B, k)."""
+    return Rows(take(rows.hidden, index), rows.counts.gather(1, index), rows.positions.gather(1, index))
+
+
+def concat_rows(*parts: Rows) -> Rows:
+    """One after the other, in the numeric types of the first part."""
+    first = parts[0]
+    return Rows(
+        torch.cat([part.hidden.to(first.hidden.dtype) for part in parts], 1),
+        torch.cat([part.counts.to(first.counts.dtype) for part in parts], 1),
+        torch.cat([part.positions.to(first.positions.dtype) for part in parts], 1),
+    )
+
+
+def pad_rows(rows: Rows, length: int) -> Rows:
+    """Append rows of count 0 up to `length` rows."""
+    missing = length - len(rows)
+    if missing == 0:
+        return rows
+    return Rows(
+        F.pad(rows.hidden, (0, 0, 0, missing)),
+        F.pad(rows.counts, (0, missing)),
+        F.pad(rows.positions, (0, missing)),
+    )
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """The type in which sums over many layers are kept: float32, or float64 if the model is."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def compact(chosen: Tensor, size: int) -> Tensor:
+    """Indices of the true entries of chosen (B, n), ascending, as (B, size); missing ones point to entry 0.
+
+    A running count gives each entry its place, so nothing is sorted and nothing waits for the device.
+    """
+    batch, n = chosen.shape
+    place = torch.where(chosen, chosen.cumsum(1) - 1, size)  # everything not chosen lands in one spare slot
+    index = torch.zeros(batch, size + 1, dtype=torch.int64, device=chosen.device)
+    source = torch.arange(n, device=chosen.device).expand(batch, n)
+    return index.scatter(1, place.clamp(max=size), source)[:, :size]

@@ -1,0 +1,82 @@
+"""`SegmentTree`, the paper's T(C): means at the coarsest scale and, below, each node's difference from its parent."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from torch import Tensor
+
+from vcc.core.rows import Rows, pad_rows, wide
+
+
+@dataclass(frozen=True)
+class SegmentTree:
+    """All tokens of the context, as c_x^s at scales[0] and delta c_x^s = c_parent - c_x^s at every finer scale.
+
+    Node x of scale s covers tokens s*x .. s*x + s - 1. The last node of a scale may be ragged: its mean is over its
+    real tokens, and storage beyond the end is padding (count 0). The numbers are kept in float32 or float64, whatever
+    the model computes in: a layer's update is small beside the sum of all of them.
+    """
+
+    scales: tuple[int, ...]
+    length: int
+    means: Tensor  # (B, m_0, D): c^s at s = scales[0]
+    differences: tuple[Tensor, ...]  # (B, m_i, D) for each scale after the first
+    counts: tuple[Tensor, ...]  # (B, m_i) real tokens under each node, per scale
+    positions: tuple[Tensor, ...]  # (B, m_i) mean position of those tokens, per scale
+
+    @property
+    def fan_outs(self) -> tuple[int, ...]:
+        """Children of a node, for each scale but the last."""
+        return tuple(coarse // fine for coarse, fine in pairwise(self.scales))
+
+    def roots(self) -> Rows:
+        """The nodes of the coarsest scale, which are the only ones stored as means."""
+        return Rows(self.means, self.counts[0], self.positions[0])
+
+
+def check_scales(scales: tuple[int, ...]) -> None:
+    rule = "scales must be positive integers, coarse to fine, each a multiple of the next, ending in 1"
+    if not scales or any(not isinstance(s, int) or isinstance(s, bool) or s < 1 for s in scales):
+        raise ValueError(f"scales={scales!r}: {rule}")
+    if scales[-1] != 1 or any(coarse % fine or coarse == fine for coarse, fine in pairwise(scales)):
+        raise ValueError(f"scales={scales!r}: {rule}")
+
+
+def child_weights(child_counts: Tensor, parent_counts: Tensor) -> Tensor:
+    """The share of each child in its parent's mean, (B, m, f); zero for padding."""
+    children = child_counts.view(*parent_counts.shape, -1)
+    return children / parent_counts.clamp(min=1)[..., None]
+
+
+def build_tree(rows: Rows, scales: tuple[int, ...]) -> SegmentTree:
+    """Means from the bottom up (the paper's recursive pooling, weighted by counts), then differences: O(n D), once."""
+    scales = tuple(scales)
+    check_scales(scales)
+    dtype = wide(rows.hidden.dtype)
+    padded = pad_rows(rows, -(-len(rows) // scales[0]) * scales[0])
+    nodes, counts, positions = padded.hidden.to(dtype), [padded.counts.to(dtype)], [padded.positions.to(dtype)]
+    differences: list[Tensor] = []
+    batch, features = nodes.shape[0], nodes.shape[2]
+    for coarse, fine in reversed(list(pairwise(scales))):
+        fan_out = coarse // fine
+        groups = nodes.shape[1] // fan_out
+        children = nodes.view(batch, groups, fan_out, features)
+        parent_counts = counts[0].view(batch, groups, fan_out).sum(2)
+        weights = child_weights(counts[0], parent_counts)
+        parents = (weights[:, :, None] @ children).squeeze(2)
+        differences.insert(0, (parents[:, :, None] - children).view(nodes.shape))
+        positions.insert(0, (weights * positions[0].view(weights.shape)).sum(2))
+        counts.insert(0, parent_counts)
+        nodes = parents
+    return SegmentTree(scales, len(rows), nodes, tuple(differences), tuple(counts), tuple(positions))
+
+
+def flatten_tree(tree: SegmentTree) -> Rows:
+    """The inverse of `build_tree`: c_x^s = c_parent - delta c_x^s from the top down, to single tokens."""
+    nodes = tree.means
+    for difference, fan_out in zip(tree.differences, tree.fan_outs, strict=True):
+        batch, parents, features = nodes.shape
+        children = nodes[:, :, None] - difference.view(batch, parents, fan_out, features)
+        nodes = children.view(batch, parents * fan_out, features)
+    n = tree.length
+    return Rows(nodes[:, :n], tree.counts[-1][:, :n], tree.positions[-1][:, :n])

@@ -1,0 +1,69 @@
+"""VIPs take the front seats: split them from the context once, and put everyone back at the end."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vcc.core.rows import Rows, concat_rows, take_rows
+
+COMPILED_VIPS = 512  # VIP rows reserved in a compiled graph, whose shapes cannot depend on the mask's values
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Who sits where: the place of each token in [vips; context], and the token in each place."""
+
+    places: Tensor  # (B, n)
+    tokens: Tensor  # (B, vips + context); an empty place names token 0
+
+
+def split_vips(rows: Rows, vip_mask: Tensor, capacity: int | None = None) -> tuple[Rows, Rows, Layout]:
+    """Rows -> vips, context, layout. Order is kept within each part; padding is never a VIP and goes last.
+
+    `capacity` fixes the number of VIP rows, so that no shape depends on the mask's values; without it the largest
+    number of VIPs in the batch is looked up, which waits for the device once.
+    """
+    check_mask(vip_mask, rows.counts, "vip_mask")
+    batch, n = rows.counts.shape
+    real = rows.counts > 0
+    vip = (vip_mask != 0) & real
+    number = vip.sum(1, keepdim=True)  # (B, 1)
+    fewest = 0
+    if capacity is None and torch.compiler.is_compiling():
+        capacity = min(n, COMPILED_VIPS)
+    if capacity is not None:
+        torch._assert_async(
+            (number <= capacity).all(), f"a sequence has more VIPs than the {capacity} rows reserved (max_vips)"
+        )
+    elif batch:
+        capacity, fewest = torch.cat([number.max()[None], number.min()[None]]).tolist()
+    else:
+        capacity = 0
+    context = real & ~vip
+    rank = torch.where(real, context.cumsum(1) - 1, context.sum(1, keepdim=True) + (~real).cumsum(1) - 1)
+    places = torch.where(vip, vip.cumsum(1) - 1, capacity + rank)
+    size = n - fewest
+    tokens = torch.arange(n, device=places.device).expand(batch, n)
+    tokens = torch.zeros_like(places[:, :1]).expand(batch, capacity + size).scatter(1, places, tokens)
+
+    def seated(tokens: Tensor, number: Tensor) -> Rows:
+        part = take_rows(rows, tokens)
+        taken = torch.arange(tokens.shape[1], device=tokens.device) < number
+        return Rows(part.hidden, part.counts * taken, part.positions)
+
+    vips, rest = seated(tokens[:, :capacity], number), seated(tokens[:, capacity:], n - number)
+    return vips, rest, Layout(places, tokens)
+
+
+def join_vips(vips: Rows, context: Rows, layout: Layout) -> Rows:
+    """The inverse of `split_vips`."""
+    return take_rows(concat_rows(vips, context), layout.places)
+
+
+def check_mask(mask: Tensor, like: Tensor, name: str) -> None:
+    """A mask over tokens has their shape and says yes or no."""
+    if mask.shape != like.shape:
+        raise ValueError(f"{name} has shape {tuple(mask.shape)}; it must be {tuple(like.shape)}, one entry per token")
+    if mask.is_floating_point() and not torch.compiler.is_compiling() and bool(mask.isnan().any()):
+        raise ValueError(f"{name} contains NaN; it must hold 1 for the tokens it marks and 0 for the others")

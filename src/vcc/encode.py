@@ -1,0 +1,132 @@
+"""The algorithm, one loop. Start here.
+
+    windows -> split VIPs from context -> tree -> each layer: choose, read, layer, write -> flatten -> join
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from vcc.config import VccConfig
+from vcc.core.cut import Cut, add_to_cut, choose_cut, read_cut
+from vcc.core.rows import Rows, concat_rows, take_rows
+from vcc.core.tree import SegmentTree, build_tree, flatten_tree
+from vcc.core.vips import Layout, check_mask, join_vips, split_vips
+from vcc.core.windows import join_windows, split_windows
+
+
+class Host(Protocol):
+    """What the algorithm asks of a Transformer."""
+
+    @property
+    @abstractmethod
+    def num_layers(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def training(self) -> bool: ...
+
+    @abstractmethod
+    def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
+        """The hidden states (B, r, D) after layer `index`. Each row weighs `counts` tokens as a key: attention adds
+        log(counts) to its score. `consecutive` rows are neighbouring single tokens, in every batch element."""
+
+    @abstractmethod
+    def score(self, index: int, vips: Rows, nodes: Rows) -> Tensor:
+        """How much the VIPs attend to the nodes, with layer `index`'s queries and keys: (B, nodes)."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one layer did, for whoever watches."""
+
+    layer: int
+    rows: int  # rows the layer saw, per batch element (in a window layer, per window)
+    cut: Cut | None  # None in a window layer
+    tree: SegmentTree | None
+    whole: Callable[[], Rows]  # the whole sequence after this layer, rebuilt on demand
+
+
+def encode(
+    host: Host,
+    rows: Rows,
+    vip_mask: Tensor,
+    config: VccConfig,
+    watch: Callable[[Step], None] | None = None,
+) -> Rows:
+    """Run every layer of `host` over `rows`, seeing only the VIPs and a cut through the rest. -> Rows like `rows`."""
+    check_mask(vip_mask, rows.counts, "vip_mask")
+    config = config.resolved(host.num_layers)
+
+    # Padding moves to the end, so that windows and segments do not depend on where it was.
+    _, packed, seats = split_vips(rows, torch.zeros_like(vip_mask), capacity=0)
+    vip_mask = vip_mask.gather(1, seats.tokens)
+
+    def unpack(packed: Rows) -> Rows:
+        return take_rows(packed, seats.places)
+
+    if config.vip_window == "inline":
+        (packed,) = run_windows(host, [packed], config, watch, lambda parts: unpack(parts[0]))
+        vips, context, layout = split_vips(packed, vip_mask, config.max_vips)
+    else:
+        vips, context, layout = split_vips(packed, vip_mask, config.max_vips)
+        together = lambda parts: unpack(join_vips(*parts, layout))
+        vips, context = run_windows(host, [vips, context], config, watch, together)
+
+    tree = build_tree(context, config.scales)
+    for index in range(config.window_layers or 0, host.num_layers):
+        vips, tree, cut = layer_step(host, index, vips, tree, config)
+        if watch:
+            seen = len(vips) + sum(kept.shape[1] for kept in cut.kept)
+            watch(Step(index, seen, cut, tree, partial(materialise, vips, tree, layout, unpack)))
+    return materialise(vips, tree, layout, unpack)
+
+
+def run_windows(
+    host: Host,
+    parts: list[Rows],
+    config: VccConfig,
+    watch: Callable[[Step], None] | None,
+    whole: Callable[[list[Rows]], Rows],
+) -> list[Rows]:
+    """The first layers, on windows of each part."""
+    pieces, frames = zip(*(split_windows(part, config.window) for part in parts), strict=True)
+
+    def joined(pieces: tuple[Rows, ...]) -> list[Rows]:
+        return [join_windows(piece, frame) for piece, frame in zip(pieces, frames, strict=True)]
+
+    for index in range(config.window_layers or 0):
+        pieces = tuple(
+            piece.with_hidden(host.layer(index, piece, consecutive=True)) if piece.hidden.numel() else piece
+            for piece in pieces
+        )
+        if watch:
+            seen = max(len(piece) for piece in pieces)
+            watch(Step(index, seen, None, None, lambda pieces=pieces: whole(joined(pieces))))
+    return joined(pieces)
+
+
+def layer_step(
+    host: Host, index: int, vips: Rows, tree: SegmentTree, config: VccConfig
+) -> tuple[Rows, SegmentTree, Cut]:
+    """Choose, read, layer, write: X_new = S^+ gamma(S X) + X without ever forming S, S^+ or X."""
+    explore = config.explore if host.training else 0.0
+    cut = choose_cut(tree, partial(host.score, index, vips), config.budget, explore)
+    chosen = read_cut(tree, cut)
+    seen = concat_rows(vips, chosen)  # S X, in the model's own precision
+    after = host.layer(index, seen)
+    number = len(vips)
+    # The update is taken from what the layer was given, so that rounding it to bf16 does not leak into the tree.
+    update = after[:, number:].to(tree.means.dtype) - seen.hidden[:, number:].to(tree.means.dtype)
+    in_place = not torch.is_grad_enabled()  # the tree is ours alone, and no gradient needs the old one
+    return vips.with_hidden(after[:, :number]), add_to_cut(tree, cut, update, in_place), cut
+
+
+def materialise(vips: Rows, tree: SegmentTree, layout: Layout, unpack: Callable[[Rows], Rows]) -> Rows:
+    """The whole sequence in its original order: O(n D), at the end or when someone watches."""
+    return unpack(join_vips(vips, flatten_tree(tree), layout))
