@@ -1,0 +1,1 @@
+"""Hugging Face models as hosts: the only folder that knows their internals."""

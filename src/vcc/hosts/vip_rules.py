@@ -1,0 +1,65 @@
+"""VIPs without thinking: which tokens matter when the user does not say."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Ids that Hugging Face configurations do not hold, by model type: of the mask token and of the separator.
+MASK_IDS = {"bert": 103, "electra": 103, "modernbert": 50284}
+LAST_IS_MASK = ("roberta", "roberta-prelayernorm", "xlm-roberta", "camembert")
+SEPARATOR_IDS = {"bert": 102, "electra": 102}
+
+
+def vips_by_rule(rule: str | None, input_ids: Tensor | None, real: Tensor, config: Any, model_type: str) -> Tensor:
+    """The default VIPs (B, n) of a head: "first" (CLS), "mask", "separator" (all up to the first), or none."""
+    order = real.cumsum(1)
+    if rule == "first":
+        return real & (order == 1)
+    if rule == "mask" and input_ids is not None:
+        token = mask_id(config, model_type)
+        if token is not None:
+            return required((input_ids == token) & real, f"no mask token (id {token}) in some sequence")
+        raise missing("this model's configuration does not tell its mask token; set config.mask_token_id")
+    if rule == "separator" and input_ids is not None:
+        token = separator_id(config, model_type)
+        if token is not None:
+            found = (input_ids == token) & real
+            required(found, f"no separator (id {token}) in some sequence")
+            return real & (found.cumsum(1) - found.long() == 0)
+        raise missing("this model's configuration does not tell its separator; set config.sep_token_id")
+    raise missing("this model has no default for them")
+
+
+def first_tokens(number: int | Tensor, real: Tensor) -> Tensor:
+    """The first `number` (one for all, or one per sequence) real tokens, (B, n)."""
+    number = torch.as_tensor(number, device=real.device)
+    return real & (real.cumsum(1) <= (number[:, None] if number.ndim else number))
+
+
+def mask_id(config: Any, model_type: str) -> int | None:
+    known = getattr(config, "mask_token_id", None)
+    if known is None:
+        known = config.vocab_size - 1 if model_type in LAST_IS_MASK else MASK_IDS.get(model_type)
+    return known if known is not None and known < config.vocab_size else None
+
+
+def separator_id(config: Any, model_type: str) -> int | None:
+    known = getattr(config, "sep_token_id", None)
+    if known is None:
+        known = SEPARATOR_IDS.get(model_type, getattr(config, "eos_token_id", None))
+    return known if isinstance(known, int) and known < config.vocab_size else None
+
+
+def required(found: Tensor, problem: str) -> Tensor:
+    """`found`, if every sequence has one; a compiled graph cannot look and takes it as it is."""
+    if not torch.compiler.is_compiling() and not bool(found.any(1).all()):
+        raise missing(problem)
+    return found
+
+
+def missing(problem: str) -> ValueError:
+    return ValueError(
+        f"which tokens are the VIPs? {problem}. Pass vip_mask (batch, tokens; 1 for each token that matters most, such "
+        "as the question), or vip_length, the number of tokens at the start that do"
+    )
