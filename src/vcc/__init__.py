@@ -6,6 +6,8 @@ from vcc.core.rows import Rows
 from vcc.core.tree import SegmentTree, build_tree, flatten_tree
 from vcc.core.vips import join_vips, split_vips
 from vcc.encode import Host, encode
+from vcc.hosts.compile import compile, compile_seconds
+from vcc.hosts.wrap import unwrap, wrap
 
 __all__ = [
     "Cut",
@@ -15,10 +17,14 @@ __all__ = [
     "VccConfig",
     "build_tree",
     "choose_cut",
+    "compile",
+    "compile_seconds",
     "encode",
     "flatten_tree",
     "join_vips",
     "read_cut",
     "split_vips",
+    "unwrap",
+    "wrap",
     "write_cut",
 ]

@@ -14,10 +14,12 @@ from torch import Tensor
 
 from vcc.config import VccConfig
 from vcc.core.cut import Cut, add_to_cut, choose_cut, read_cut
-from vcc.core.rows import Rows, concat_rows, take_rows
-from vcc.core.tree import SegmentTree, build_tree, flatten_tree
+from vcc.core.rows import Rows, check_counts, concat_rows, take_rows
+from vcc.core.tree import SegmentTree, build_tree, copy_tree, flatten_tree
 from vcc.core.vips import Layout, check_mask, join_vips, split_vips
 from vcc.core.windows import join_windows, split_windows
+
+WINDOWED_AT_ONCE = 2**18  # tokens; a layer needs many times their memory for its feed-forward part
 
 
 class Host(Protocol):
@@ -61,6 +63,7 @@ def encode(
 ) -> Rows:
     """Run every layer of `host` over `rows`, seeing only the VIPs and a cut through the rest. -> Rows like `rows`."""
     check_mask(vip_mask, rows.counts, "vip_mask")
+    check_counts(rows.counts)
     config = config.resolved(host.num_layers)
 
     # Padding moves to the end, so that windows and segments do not depend on where it was.
@@ -78,13 +81,59 @@ def encode(
         together = lambda parts: unpack(join_vips(*parts, layout))
         vips, context = run_windows(host, [vips, context], config, watch, together)
 
-    tree = build_tree(context, config.scales)
+    whole = partial(materialise, layout=layout, unpack=unpack)
+    return whole(*run_layers(host, vips, build_tree(context, config.scales), config, watch, whole))
+
+
+def read_once(host: Host, context: Rows, config: VccConfig) -> SegmentTree:
+    """A context's windows and tree, which no VIP has a part in: read a document once, `ask` it many times.
+
+    With `vip_window="own"`, asking gives what `encode` gives on VIPs and context together.
+    """
+    check_counts(context.counts)
+    config = config.resolved(host.num_layers)
+    _, packed, _ = split_vips(context, torch.zeros_like(context.counts), capacity=0)
+    (packed,) = run_windows(host, [packed], config, None, lambda parts: parts[0])
+    return build_tree(packed, config.scales)
+
+
+def ask(
+    host: Host, vips: Rows, tree: SegmentTree, config: VccConfig, watch: Callable[[Step], None] | None = None
+) -> tuple[Rows, SegmentTree]:
+    """Run the layers for VIPs (B, p) over a tree that was read before, of B contexts or of one that all share.
+
+    -> the VIPs and the tree after the last layer. The tree given stays as it is.
+    """
+    config = config.resolved(host.num_layers)
+    (vips,) = run_windows(host, [vips], config, None, lambda parts: parts[0])
+    own = copy_tree(tree, vips.hidden.shape[0])
+    return run_layers(host, vips, own, config, watch, lambda vips, tree: flatten_tree(tree))
+
+
+def layer_on_windows(host: Host, index: int, windows: Rows) -> Tensor:
+    """One layer on all windows; without gradients some at a time, because nothing but memory is gained by more."""
+    some = max(1, WINDOWED_AT_ONCE // len(windows))
+    if torch.is_grad_enabled() or windows.hidden.shape[0] <= some:
+        return host.layer(index, windows, consecutive=True)
+    parts = zip(windows.hidden.split(some), windows.counts.split(some), windows.positions.split(some), strict=True)
+    return torch.cat([host.layer(index, Rows(*part), consecutive=True) for part in parts])
+
+
+def run_layers(
+    host: Host,
+    vips: Rows,
+    tree: SegmentTree,
+    config: VccConfig,
+    watch: Callable[[Step], None] | None,
+    whole: Callable[[Rows, SegmentTree], Rows],
+) -> tuple[Rows, SegmentTree]:
+    """The compressed layers. Without gradients the tree is changed in place."""
     for index in range(config.window_layers or 0, host.num_layers):
         vips, tree, cut = layer_step(host, index, vips, tree, config)
         if watch:
             seen = len(vips) + sum(kept.shape[1] for kept in cut.kept)
-            watch(Step(index, seen, cut, tree, partial(materialise, vips, tree, layout, unpack)))
-    return materialise(vips, tree, layout, unpack)
+            watch(Step(index, seen, cut, tree, partial(whole, vips, tree)))
+    return vips, tree
 
 
 def run_windows(
@@ -102,7 +151,7 @@ def run_windows(
 
     for index in range(config.window_layers or 0):
         pieces = tuple(
-            piece.with_hidden(host.layer(index, piece, consecutive=True)) if piece.hidden.numel() else piece
+            piece.with_hidden(layer_on_windows(host, index, piece)) if piece.hidden.numel() else piece
             for piece in pieces
         )
         if watch:

@@ -1,4 +1,4 @@
-"""`Cut`: the nodes a layer sees. Choosing it is the paper's Algorithm 1; writing the layer's output back, Algorithm 2."""
+"""`Cut`: the nodes a layer sees. Choosing them is the paper's Algorithm 1, writing the output back its Algorithm 2."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from vcc.core.rows import Rows, compact, concat_rows, take, take_rows
-from vcc.core.tree import SegmentTree, child_weights
+from vcc.core.tree import SegmentTree, child_weights, siblings
 
 
 @dataclass(frozen=True)
@@ -96,17 +96,15 @@ def add_to_cut(tree: SegmentTree, cut: Cut, update: Tensor, in_place: bool = Fal
     means = tree.means
     for depth in reversed(range(len(cut.opened))):
         opened, nodes, fan_out = cut.opened[depth], cut.opened_nodes[depth], tree.fan_outs[depth]
-        batch, features = moved.shape[0], moved.shape[2]
-        siblings = moved.view(batch, nodes.shape[1], fan_out, features)
-        below = take(tree.counts[depth + 1].view(batch, -1, fan_out), nodes)
-        weights = child_weights(below.flatten(1), below.sum(2))
-        parents = (weights[:, :, None] @ siblings).squeeze(2)
-        blocks = differences[depth].view(batch, -1, fan_out * features)
-        change = (parents[:, :, None] - siblings).flatten(2)
+        weights = child_weights(take(siblings(tree.counts[depth + 1], fan_out), nodes))
+        children = siblings(moved, fan_out)
+        parents = (weights[:, :, None] @ children).squeeze(2)
+        blocks = siblings(differences[depth], fan_out).flatten(2)  # one block of f * D numbers per parent
+        change = (parents[:, :, None] - children).flatten(2)
         differences[depth] = add_rows(blocks, nodes, change, in_place).view(differences[depth].shape)
         if depth:
-            visited = nodes.new_zeros((), dtype=moved.dtype).expand(batch, opened.shape[1] + sizes[depth], features)
-            moved = add_rows(visited.clone(), opened, parents, True)
+            visited = moved.new_zeros(moved.shape[0], opened.shape[1] + sizes[depth], moved.shape[2])
+            moved = add_rows(visited, opened, parents, True)
             moved = add_rows(moved, cut.kept[depth], updates[depth], True)
         else:
             means = add_rows(add_rows(means, opened, parents, in_place), cut.kept[0], updates[0], True)
@@ -132,14 +130,13 @@ def children(tree: SegmentTree, depth: int, parents: Rows, nodes: Tensor, gate: 
     Brothers lie side by side, so one block of f * D numbers is read per parent. At gate 1 a child is itself, at gate 0
     it would be its parent's mean, as if closed: the gate's gradient says what opening was worth.
     """
-    fan_out, (batch, h, features) = tree.fan_outs[depth], parents.hidden.shape
-    blocks = take(tree.differences[depth].view(batch, -1, fan_out * features), nodes)
-    difference = blocks.view(batch, h, fan_out, features)
+    fan_out = tree.fan_outs[depth]
+    difference = take(siblings(tree.differences[depth], fan_out), nodes)
     if gate is not None:
         difference = difference * gate[..., None, None].to(difference.dtype)
-    hidden = (parents.hidden[:, :, None] - difference).view(batch, h * fan_out, features)
-    counts = take(tree.counts[depth + 1].view(batch, -1, fan_out), nodes).flatten(1)
-    positions = take(tree.positions[depth + 1].view(batch, -1, fan_out), nodes).flatten(1)
+    hidden = (parents.hidden[:, :, None] - difference).flatten(1, 2)
+    counts = take(siblings(tree.counts[depth + 1], fan_out), nodes).flatten(1)
+    positions = take(siblings(tree.positions[depth + 1], fan_out), nodes).flatten(1)
     return Rows(hidden, counts, positions)
 
 
@@ -164,6 +161,9 @@ def explored(score: Tensor, explore: float) -> Tensor:
 
 
 def straight_through(mu: Tensor) -> Tensor:
-    """1 in value; in gradient, the relative change of mu."""
+    """1 in value; in gradient, the relative change of mu.
+
+    The floor lies far enough above the smallest number that a gradient over it stays finite: a score may be 0.
+    """
     held = mu.detach()
-    return 1 + (mu - held) / held.clamp(min=torch.finfo(mu.dtype).tiny)
+    return 1 + (mu - held) / held.clamp(min=torch.finfo(mu.dtype).tiny ** 0.5)

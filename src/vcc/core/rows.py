@@ -36,6 +36,12 @@ class Rows:
         return replace(self, hidden=hidden)
 
 
+def check_counts(counts: Tensor) -> None:
+    bad = ~(counts >= 0)  # NaN too
+    if not torch.compiler.is_compiling() and bool(bad.any()):
+        raise ValueError(f"Rows.counts holds {counts[bad][0].item()}; a row stands for 0 tokens (padding) or more")
+
+
 def log_counts(counts: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """The paper's diagonal D and the padding mask as one additive score per key, (B, n).
 
@@ -59,12 +65,12 @@ def take_rows(rows: Rows, index: Tensor) -> Rows:
 
 
 def concat_rows(*parts: Rows) -> Rows:
-    """One after the other, in the numeric types of the first part."""
-    first = parts[0]
+    """One after the other. Hidden states take the type of the first part; a segment's mean position stays a fraction
+    even beside whole ones."""
     return Rows(
-        torch.cat([part.hidden.to(first.hidden.dtype) for part in parts], 1),
-        torch.cat([part.counts.to(first.counts.dtype) for part in parts], 1),
-        torch.cat([part.positions.to(first.positions.dtype) for part in parts], 1),
+        torch.cat([part.hidden.to(parts[0].hidden.dtype) for part in parts], 1),
+        torch.cat([part.counts for part in parts], 1),
+        torch.cat([part.positions for part in parts], 1),
     )
 
 

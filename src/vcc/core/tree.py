@@ -42,10 +42,14 @@ def check_scales(scales: tuple[int, ...]) -> None:
         raise ValueError(f"scales={scales!r}: {rule}")
 
 
-def child_weights(child_counts: Tensor, parent_counts: Tensor) -> Tensor:
-    """The share of each child in its parent's mean, (B, m, f); zero for padding."""
-    children = child_counts.view(*parent_counts.shape, -1)
-    return children / parent_counts.clamp(min=1)[..., None]
+def siblings(values: Tensor, fan_out: int) -> Tensor:
+    """(B, m * f, ...) -> (B, m, f, ...): the children of one node side by side."""
+    return values.unflatten(1, (values.shape[1] // fan_out, fan_out))
+
+
+def child_weights(counts: Tensor) -> Tensor:
+    """The share of each child in its parent's mean, from the counts of siblings (B, m, f); zero for padding."""
+    return counts / counts.sum(2, keepdim=True).clamp(min=1)
 
 
 def build_tree(rows: Rows, scales: tuple[int, ...]) -> SegmentTree:
@@ -54,19 +58,16 @@ def build_tree(rows: Rows, scales: tuple[int, ...]) -> SegmentTree:
     check_scales(scales)
     dtype = wide(rows.hidden.dtype)
     padded = pad_rows(rows, -(-len(rows) // scales[0]) * scales[0])
-    nodes, counts, positions = padded.hidden.to(dtype), [padded.counts.to(dtype)], [padded.positions.to(dtype)]
+    nodes = padded.hidden.to(dtype).contiguous()
+    counts, positions = [padded.counts.to(dtype)], [padded.positions.to(dtype)]
     differences: list[Tensor] = []
-    batch, features = nodes.shape[0], nodes.shape[2]
     for coarse, fine in reversed(list(pairwise(scales))):
-        fan_out = coarse // fine
-        groups = nodes.shape[1] // fan_out
-        children = nodes.view(batch, groups, fan_out, features)
-        parent_counts = counts[0].view(batch, groups, fan_out).sum(2)
-        weights = child_weights(counts[0], parent_counts)
+        children = siblings(nodes, coarse // fine)
+        weights = child_weights(siblings(counts[0], coarse // fine))
         parents = (weights[:, :, None] @ children).squeeze(2)
         differences.insert(0, (parents[:, :, None] - children).view(nodes.shape))
-        positions.insert(0, (weights * positions[0].view(weights.shape)).sum(2))
-        counts.insert(0, parent_counts)
+        positions.insert(0, (weights * siblings(positions[0], coarse // fine)).sum(2))
+        counts.insert(0, siblings(counts[0], coarse // fine).sum(2))
         nodes = parents
     return SegmentTree(scales, len(rows), nodes, tuple(differences), tuple(counts), tuple(positions))
 
@@ -75,8 +76,24 @@ def flatten_tree(tree: SegmentTree) -> Rows:
     """The inverse of `build_tree`: c_x^s = c_parent - delta c_x^s from the top down, to single tokens."""
     nodes = tree.means
     for difference, fan_out in zip(tree.differences, tree.fan_outs, strict=True):
-        batch, parents, features = nodes.shape
-        children = nodes[:, :, None] - difference.view(batch, parents, fan_out, features)
-        nodes = children.view(batch, parents * fan_out, features)
+        nodes = (nodes[:, :, None] - siblings(difference, fan_out)).flatten(1, 2)
     n = tree.length
     return Rows(nodes[:, :n], tree.counts[-1][:, :n], tree.positions[-1][:, :n])
+
+
+def copy_tree(tree: SegmentTree, batch: int) -> SegmentTree:
+    """A tree for `batch` elements that may be changed in place: of one tree for all, or of one for each."""
+    if tree.means.shape[0] not in (1, batch):
+        raise ValueError(f"a tree of {tree.means.shape[0]} sequences cannot serve a batch of {batch}")
+
+    def spread(values: Tensor) -> Tensor:
+        return values.expand(batch, *values.shape[1:])
+
+    return SegmentTree(
+        tree.scales,
+        tree.length,
+        spread(tree.means).clone(),
+        tuple(spread(difference).clone() for difference in tree.differences),
+        tuple(spread(counts) for counts in tree.counts),
+        tuple(spread(positions) for positions in tree.positions),
+    )

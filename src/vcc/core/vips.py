@@ -31,8 +31,9 @@ def split_vips(rows: Rows, vip_mask: Tensor, capacity: int | None = None) -> tup
     number = vip.sum(1, keepdim=True)  # (B, 1)
     fewest = 0
     if capacity is None and torch.compiler.is_compiling():
-        capacity = min(n, COMPILED_VIPS)
+        capacity = COMPILED_VIPS
     if capacity is not None:
+        capacity = min(n, capacity)
         torch._assert_async(
             (number <= capacity).all(), f"a sequence has more VIPs than the {capacity} rows reserved (max_vips)"
         )

@@ -27,9 +27,9 @@ def split_windows(rows: Rows, size: int) -> tuple[Rows, Frame]:
     number = -(-n // size)
     padded = pad_rows(rows, number * size)
     pieces = Rows(
-        padded.hidden.view(batch * number, size, features),
-        padded.counts.view(batch * number, size),
-        padded.positions.view(batch * number, size),
+        padded.hidden.reshape(batch * number, size, features),
+        padded.counts.reshape(batch * number, size),
+        padded.positions.reshape(batch * number, size),
     )
     if torch.compiler.is_compiling():
         return pieces, Frame(rows, None)
@@ -45,6 +45,6 @@ def join_windows(windows: Rows, frame: Frame) -> Rows:
     hidden, size = windows.hidden, windows.hidden.shape[1]
     number = -(-n // size)
     if frame.kept is not None:
-        every = pad_rows(frame.rows, number * size).hidden.view(batch * number, size, features)
+        every = pad_rows(frame.rows, number * size).hidden.reshape(batch * number, size, features)
         hidden = every.to(hidden.dtype).index_copy(0, frame.kept, hidden)
     return frame.rows.with_hidden(hidden.reshape(batch, number * size, features)[:, :n])

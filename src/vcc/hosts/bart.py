@@ -91,6 +91,10 @@ class PegasusHost(BartHost):
     def tokens(self, input_ids: Tensor) -> Tensor:
         return self.model.embed_tokens(input_ids) * self.model.embed_scale
 
+    def positions(self, places: Tensor) -> Tensor:
+        table = self.model.embed_positions.weight
+        return F.embedding(places.clamp(min=0), longer_sinusoids(table, places.shape[1]))
+
     def normed_embedding(self, hidden: Tensor) -> Tensor:
         return hidden
 
@@ -105,8 +109,7 @@ class PegasusHost(BartHost):
         for module in table_owners(model):
             table = module.embed_positions
             if table.num_embeddings < max_length:
-                weight = sinusoids(max_length, table.embedding_dim).to(table.weight)
-                table.weight = nn.Parameter(weight, requires_grad=False)
+                table.weight = nn.Parameter(longer_sinusoids(table.weight, max_length), requires_grad=False)
                 table.num_embeddings = max_length
                 module.config.max_position_embeddings = max_length
 
@@ -116,8 +119,11 @@ def table_owners(model: Any) -> list[Any]:
     return [module for module in model.modules() if "embed_positions" in module._modules]
 
 
-def sinusoids(length: int, width: int) -> Tensor:
-    """Pegasus's position vectors: sines in the first half, cosines in the second, (length, width)."""
-    frequency = 10000 ** (-2 * torch.arange((width + 1) // 2, dtype=torch.float64) / width)
-    angle = torch.arange(length, dtype=torch.float64)[:, None] * frequency
-    return torch.cat([angle.sin(), angle[:, : width // 2].cos()], 1)
+def longer_sinusoids(table: Tensor, length: int) -> Tensor:
+    """Pegasus's table, with rows added up to `length`: sines in the first half, cosines in the second."""
+    size, width = table.shape
+    if size >= length:
+        return table
+    half = torch.arange((width + 1) // 2, dtype=torch.float64, device=table.device)
+    angle = torch.arange(size, length, device=table.device)[:, None] * 10000 ** (-2 * half / width)
+    return torch.cat([table, torch.cat([angle.sin(), angle[:, : width // 2].cos()], 1).to(table.dtype)])

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.modernbert.modeling_modernbert import apply_rotary_pos_emb
@@ -37,9 +38,11 @@ class ModernBertHost(FamilyHost):
     def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
         layer = self.model.layers[index]
         local = layer.attention_type == "sliding_attention"
+        # Only distances matter. Neighbours are counted from the first, so that a window does not depend on its place.
+        positions = torch.arange(len(rows), device=rows.hidden.device)[None] if consecutive else rows.positions
 
         def run(hidden: Tensor) -> Tensor:
-            q, k, v = self.project(layer, hidden, rows.positions)
+            q, k, v = self.project(layer, hidden, positions)
             mixed = attend(
                 q,
                 k,

@@ -2,11 +2,13 @@
 into the models around it. They add `vip_mask` and `vip_length` to forward and change nothing else."""
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils.generic import can_return_tuple
 
 from vcc.config import VccConfig
@@ -62,6 +64,7 @@ class Reader(Wrapped):
     model_type: ClassVar[str]  # the Hugging Face family
     vcc_settings: VccConfig
     last_report: tuple[LayerReport, ...] = ()
+    compiled_read: Callable[["Reader", Inputs, Tensor, Tensor], Tensor] | None = None  # set by `vcc.compile`
 
     @can_return_tuple
     def forward(
@@ -74,10 +77,12 @@ class Reader(Wrapped):
     ) -> Any:
         inputs: dict[str, Any] = named(self, args, kwargs)
         host = self.host_class(self)
-        if self.runs_dense(host, inputs):
+        if vip_mask is not None and vip_length is not None:
+            raise ValueError("vip_mask and vip_length are both given; pass one of them")
+        if self.runs_dense(host, inputs, vip_mask):
             self.last_report = ()
-            return self.hf_class.forward(self, **inputs)
-        if inputs.get("output_attentions", self.config.output_attentions):
+            return self.hf_class.forward(self, **inputs, return_dict=True)
+        if self.wants("output_attentions", inputs):
             raise ValueError(
                 "output_attentions=True: a compressed layer attends between rows, not tokens, so there is no "
                 "token-by-token attention to return; model.vcc_report() tells what each layer opened"
@@ -89,34 +94,58 @@ class Reader(Wrapped):
         check_mask(mask, places, "attention_mask")
         real = mask != 0
         vips = self.find_vips(vip_mask, vip_length, vip_rule, inputs, real)
-        seats = own_places(vips & real, real) if self.vcc_settings.vip_window == "own" else None
-        hidden = host.embed(inputs, seats)
-        rows = Rows(hidden, real.to(torch.float32), places.to(torch.float32))
-
+        wanted = self.wants("output_hidden_states", inputs)
+        if self.compiled_read is not None and not wanted and not torch.compiler.is_compiling():
+            self.last_report = ()
+            return host.output(self.compiled_read(self, inputs, real, vips), None)
         reports: list[LayerReport] = []
-        wants_states = inputs.get("output_hidden_states", self.config.output_hidden_states)
-        states: list[Tensor] = [hidden]
+        states: list[Tensor | None] = []
+        some = None if isinstance(wanted, bool) else set(wanted)  # the numbers of some layers
 
         def watch(step: Step) -> None:
             opened = () if step.cut is None else tuple(nodes.detach() for nodes in step.cut.opened_nodes)
             scales = () if step.tree is None else step.tree.scales
             seen = step.rows if step.cut is not None else places.shape[1]
             reports.append(LayerReport(step.layer, places.shape[1], seen, scales, opened))
-            if wants_states:
-                states.append(step.whole().hidden)
+            if wanted:
+                states.append(step.whole().hidden if some is None or step.layer in some else None)
 
-        watching = wants_states or not torch.compiler.is_compiling()
-        whole = encode(host, rows, vips, self.vcc_settings, watch if watching else None)
-        last = host.finish(whole.hidden)
+        watching = wanted or not torch.compiler.is_compiling()
+        first, last = self.read(inputs, real, vips, self.vcc_settings, watch if watching else None)
         if not torch.compiler.is_compiling():
             self.last_report = tuple(reports)
-        return host.output(last, (*states[:-1], last) if wants_states else None)
+        if not wanted:
+            return host.output(last, None)
+        if states[-1] is not None:
+            states[-1] = last
+        return host.output(last, (first, *states) if some is None else tuple(states))
 
-    def runs_dense(self, host: FamilyHost, inputs: Inputs) -> bool:
+    def read(
+        self,
+        inputs: Inputs,
+        real: Tensor,
+        vips: Tensor,
+        settings: VccConfig,
+        watch: Callable[[Step], None] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Embeddings and last hidden states (B, n, D) of a long input."""
+        host = self.host_class(self)
+        hidden = host.embed(inputs, own_places(vips & real, real) if settings.vip_window == "own" else None)
+        rows = Rows(hidden, real.to(torch.float32), token_places(inputs).to(torch.float32))
+        return hidden, host.finish(encode(host, rows, vips, settings, watch).hidden)
+
+    def wants(self, name: str, inputs: Inputs) -> Any:
+        """Whether an optional output is asked for, by an argument or by the configuration."""
+        given = inputs.get(name)
+        return getattr(self.config, name) if given is None else given
+
+    def runs_dense(self, host: FamilyHost, inputs: Inputs, vip_mask: Tensor | None) -> bool:
         """Whether the untouched forward takes this input: too short to gain, or not an encoder's input at all."""
         ids, embeds = inputs.get("input_ids"), inputs.get("inputs_embeds")
         if (ids is None) == (embeds is None) or getattr(self.config, "is_decoder", False):
             return True  # not ours: Hugging Face's own forward runs it or says what is wrong
+        if vip_mask is not None:
+            check_mask(vip_mask, token_places(inputs), "vip_mask")
         n = (ids if ids is not None else embeds).shape[1]
         if host.longest is not None and n > host.longest:
             return False  # the untouched model has no positions for it
@@ -131,10 +160,7 @@ class Reader(Wrapped):
         inputs: Inputs,
         real: Tensor,
     ) -> Tensor:
-        if vip_mask is not None and vip_length is not None:
-            raise ValueError("vip_mask and vip_length are both given; pass one of them")
         if vip_mask is not None:
-            check_mask(vip_mask, real, "vip_mask")
             return vip_mask != 0
         if vip_length is not None:
             return first_tokens(vip_length, real)
@@ -147,7 +173,12 @@ class Head(Wrapped):
     vip_rule: ClassVar[str | None]
 
     def forward(
-        self, *args: Any, vip_mask: Tensor | None = None, vip_length: int | Tensor | None = None, **kwargs: Any
+        self,
+        *args: Any,
+        vip_mask: Tensor | None = None,
+        vip_length: int | Tensor | None = None,
+        vip_rule: str | None = None,
+        **kwargs: Any,
     ) -> Any:
         inputs: dict[str, Any] = named(self, args, kwargs)
         labels = inputs.get("labels")
@@ -155,13 +186,16 @@ class Head(Wrapped):
             vip_mask = labels != -100
         if vip_mask is not None and vip_mask.ndim == 3:  # multiple choice: one sequence per choice
             vip_mask = vip_mask.flatten(0, 1)
-        return self.hf_class.forward(
-            self, **inputs, vip_mask=vip_mask, vip_length=vip_length, vip_rule=self.vip_rule
-        )
+        if isinstance(vip_length, Tensor) and vip_length.ndim == 2:
+            vip_length = vip_length.flatten()
+        rule = vip_rule or self.vip_rule  # a head around this one knows better
+        return self.hf_class.forward(self, **inputs, vip_mask=vip_mask, vip_length=vip_length, vip_rule=rule)
 
 
 class Seq2Seq(Wrapped):
     """An encoder-decoder model: the VIPs go to the encoder alone."""
+
+    vip_rule: ClassVar[str | None]
 
     def forward(
         self, *args: Any, vip_mask: Tensor | None = None, vip_length: int | Tensor | None = None, **kwargs: Any
@@ -170,8 +204,12 @@ class Seq2Seq(Wrapped):
         if inputs.get("encoder_outputs") is None:
             wanted = ("input_ids", "attention_mask", "inputs_embeds", "output_attentions", "output_hidden_states")
             given = {name: inputs[name] for name in wanted if inputs.get(name) is not None}
-            inputs["encoder_outputs"] = self.get_encoder()(
-                **given, return_dict=True, vip_mask=vip_mask, vip_length=vip_length
+            read = self.get_encoder()(
+                **given, return_dict=True, vip_mask=vip_mask, vip_length=vip_length, vip_rule=self.vip_rule
+            )
+            # The decoders take a plain BaseModelOutput by name, and any other output by the order of its fields.
+            inputs["encoder_outputs"] = BaseModelOutput(
+                read.last_hidden_state, hidden_states=read.hidden_states, attentions=read.attentions
             )
         return self.hf_class.forward(self, **inputs)
 

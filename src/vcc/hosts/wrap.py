@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from transformers import AutoConfig, GenerationMixin, PreTrainedModel
 from transformers.models.auto import configuration_auto, modeling_auto
+from transformers.utils.output_capturing import _CAN_RECORD_REGISTRY
 
 from vcc.config import VccConfig
 from vcc.hosts.families import FAMILIES, Family
@@ -121,14 +122,14 @@ def register(family: Family) -> None:
             continue
         hf_class = getattr(transformers, name)
         if hf_class not in CLASSES:
-            mixin = Reader if hf_class is reader else Seq2Seq if is_seq2seq(hf_class, family) else Head
-            make_class(hf_class, mixin, config, family, rule)
+            mixin = Reader if hf_class is reader else Seq2Seq if is_seq2seq(hf_class) else Head
+            make_class(hf_class, mixin, config, family, None if generates(hf_class) else rule)
         getattr(transformers, auto_name).register(config, CLASSES[hf_class])
         table[config.model_type] = CLASSES[hf_class].__name__
 
 
-def make_class(hf_class: type, mixin: type, config: type, family: Family, rule: str | None) -> None:
-    bases = (mixin, hf_class) + ((GenerationMixin,) if issubclass(hf_class, GenerationMixin) else ())
+def make_class(hf_class: Any, mixin: type, config: type, family: Family, rule: str | None) -> None:
+    bases = (mixin, hf_class) + ((GenerationMixin,) if generates(hf_class) else ())
     names = tuple(with_vips(hf_class.forward).parameters)[1:]
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -149,6 +150,8 @@ def make_class(hf_class: type, mixin: type, config: type, family: Family, rule: 
     }
     wrapped = type(f"Vcc{hf_class.__name__}", bases, body)
     CLASSES[hf_class] = wrapped
+    for cls in (hf_class, wrapped):  # a model enters itself when it is built, not when its class changes
+        _CAN_RECORD_REGISTRY[str(cls)] = hf_class._can_record_outputs
     setattr(sys.modules[__name__], wrapped.__name__, wrapped)
 
 
@@ -160,8 +163,12 @@ def hf_module(family: Family) -> str:
     return importlib.import_module(f"transformers.models.{folder}.modeling_{folder}").__name__
 
 
-def is_seq2seq(hf_class: type, family: Family) -> bool:
+def is_seq2seq(hf_class: Any) -> bool:
     return "decoder_input_ids" in with_vips(hf_class.forward).parameters
+
+
+def generates(hf_class: type) -> bool:
+    return issubclass(hf_class, GenerationMixin)
 
 
 for _family in FAMILIES:

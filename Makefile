@@ -1,0 +1,52 @@
+# Everything a newcomer needs: `make test` and `make demo` set up what they use.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help test lint types unit demo test-deep test-faults bench bench-core clean
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# Installed once, and again only when what must be installed has changed. torch first and by its exact version: a range
+# would take the newest build and everything that comes with it.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, $(PYTHON) is " + sys.version)'
+	@test -x $(BIN)/python || { echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "installing into $(VENV) (minutes the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $$(grep '^torch==' constraints.txt) -c constraints.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	@touch $@
+
+test: lint types unit ## Lint, types and tests: what must pass
+
+lint: $(READY) ## Style (ruff)
+	@$(BIN)/ruff check .
+
+types: $(READY) ## Types of src (mypy)
+	@$(BIN)/mypy
+
+unit: $(READY)
+	@$(BIN)/python -m pytest
+
+demo: $(READY) ## Compress a long sequence, show what each layer keeps, check it against the dense formula
+	@PYTHONPATH=. $(BIN)/python examples/synthetic.py
+
+test-deep: $(READY) ## All tests with the slow ones, 10,000 cases for each property (an hour)
+	@HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -m ""
+
+test-faults: $(READY) ## Kill a training run and watch it come back
+	@$(BIN)/python tests/faults/kill_test.py
+
+bench: $(READY) ## Speed and memory of whole models against dense ones
+	@$(BIN)/vcc bench
+
+bench-core: $(READY) ## Cost of the tree against sequence length, 4K to 1M tokens (minutes, CPU)
+	@$(BIN)/python benchmarks/core.py
+
+clean: ## Remove what was installed and cached
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,219 @@
+"""What a layer pays for the tree: choose + read + write, from 4K to 1M tokens, beside the naive way.
+
+    make bench-core                      the table
+    python benchmarks/core.py --json F   the numbers too
+
+The scales grow with n so that the cut keeps about 2,048 rows at every n. The naive way recomputes all means from the
+tokens, decompresses the update to all of them and adds it, at every layer.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from math import log2
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from vcc import Cut, Rows, SegmentTree, build_tree, choose_cut, read_cut
+from vcc.core.cut import add_to_cut
+from vcc.core.score import vip_attention
+
+ROWS = 2_048
+VIPS = 16
+LENGTHS = tuple(2**k for k in range(12, 21, 2))
+SMALL, LARGE, LIMIT = 2**16, 2**20, 1.5
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Scales and a budget whose cut has about ROWS rows."""
+
+    scales: tuple[int, ...]
+    budget: tuple[int, ...]
+
+    def rows(self, n: int) -> int:
+        fan_outs = [coarse // fine for coarse, fine in pairwise(self.scales)]
+        return n // self.scales[0] + sum(h * (f - 1) for h, f in zip(self.budget, fan_outs, strict=True))
+
+
+def shape(n: int, depth: int) -> Shape:
+    """`depth` scales for n tokens: a few roots, equal fan-outs, and what is left of ROWS spent evenly on opening.
+
+    The more scales, the fewer roots: 1,024 for two, 256 for three, 64 for four and 1 for the paper's binary tree.
+    """
+    if depth > 4:  # (n, ..., 4, 2, 1)
+        scales = tuple(2**k for k in reversed(range(int(log2(n)) + 1)))
+        budget, left = [], ROWS - 1
+        for i in range(len(scales) - 1):
+            budget.append(min(2**i, 2 * budget[-1] if budget else 1, left // (len(scales) - 1 - i)))
+            left -= budget[-1]
+        return Shape(scales, tuple(budget))
+    roots = {2: 1024, 3: 256, 4: 64}[depth]
+    height = int(log2(n // roots))  # fan-outs are powers of two that share the height
+    heights = [height // (depth - 1) + (i < height % (depth - 1)) for i in range(depth - 1)]
+    scales = tuple(2 ** sum(heights[i:]) for i in range(depth))
+    budget, visited, left = [], roots, ROWS - roots
+    for i, h in enumerate(heights):
+        share = left // (depth - 1 - i)
+        budget.append(min(visited, max(1, share // (2**h - 1))))
+        visited = budget[-1] * 2**h
+        left -= budget[-1] * (2**h - 1)
+    return Shape(scales, tuple(budget))
+
+
+@dataclass(frozen=True)
+class Result:
+    n: int
+    way: str
+    scales: tuple[int, ...]
+    budget: tuple[int, ...]
+    rows: int
+    read: int  # nodes looked at by choose + read
+    changed: int  # nodes whose bits differ after the write
+    milliseconds: float
+
+
+def measure(step: Callable[[], object], seconds: float) -> float:
+    """The median processor time of a step in milliseconds, after two to warm up. One thread, whoever else computes."""
+    step()
+    step()
+    times: list[float] = []
+    while sum(times) < seconds or len(times) < 5:
+        start = time.thread_time()
+        step()
+        times.append(time.thread_time() - start)
+    return 1e3 * sorted(times)[len(times) // 2]
+
+
+def changed_nodes(before: SegmentTree, after: SegmentTree) -> int:
+    pairs = [(before.means, after.means), *zip(before.differences, after.differences, strict=True)]
+    return sum(int((a != b).any(2).sum()) for a, b in pairs)
+
+
+def naive(hidden: Tensor, scales: tuple[int, ...], update: Tensor, owner: Tensor) -> Callable[[], None]:
+    """All means of all scales from hidden (n, D), then S^+ update by looking up each token's row, and the sum.
+
+    O(n D) at every layer. The memory is there beforehand, so that only the work is measured.
+    """
+    levels = [hidden, *(hidden.new_empty(len(hidden) // s, hidden.shape[1]) for s in scales[-2::-1])]
+    spread = torch.empty_like(hidden)
+
+    def step() -> None:
+        for fine, coarse in pairwise(levels):
+            torch.mean(fine.unflatten(0, (len(coarse), -1)), 1, out=coarse)
+        torch.index_select(update, 0, owner, out=spread)
+        hidden.add_(spread)
+
+    return step
+
+
+def owners(scales: tuple[int, ...], cut: Cut, n: int) -> Tensor:
+    """(n,) the row of the cut that stands for each token."""
+    nodes, owner, row = torch.arange(n // scales[0]), torch.empty(n, dtype=torch.int64), 0
+    for depth, s in enumerate(scales):
+        kept = nodes[cut.kept[depth][0]]
+        owner[kept[:, None] * s + torch.arange(s)] = torch.arange(row, row + len(kept))[:, None]
+        row += len(kept)
+        if depth + 1 < len(scales):
+            fan_out = s // scales[depth + 1]
+            nodes = (cut.opened_nodes[depth][0][:, None] * fan_out + torch.arange(fan_out)).flatten()
+    return owner
+
+
+@torch.no_grad()
+def run(n: int, depths: tuple[int, ...], width: int, seconds: float) -> list[Result]:
+    generator = torch.Generator().manual_seed(0)
+    rows = Rows(torch.randn(1, n, width, generator=generator), torch.ones(1, n), torch.arange(n).float()[None])
+    vips = Rows(torch.randn(1, VIPS, width, generator=generator), torch.ones(1, VIPS), torch.zeros(1, VIPS))
+    queries = vips.hidden[:, None]
+    results = []
+
+    def score(nodes: Rows) -> Tensor:
+        return vip_attention(queries, nodes.hidden[:, None], vips, nodes, width**-0.5)
+
+    for depth in depths:
+        plan = shape(n, depth)
+        tree = build_tree(rows, plan.scales)
+        cut = choose_cut(tree, score, plan.budget)
+        update = 0.01 * torch.randn(read_cut(tree, cut).hidden.shape, generator=generator)
+        visited = n // plan.scales[0] + sum(kept.shape[1] for kept in cut.kept[1:])
+        visited += sum(opened.shape[1] for opened in cut.opened[1:])
+        changed = changed_nodes(tree, add_to_cut(tree, cut, update))
+
+        def step(tree: SegmentTree = tree, budget: tuple[int, ...] = plan.budget, update: Tensor = update) -> None:
+            cut = choose_cut(tree, score, budget)
+            read_cut(tree, cut)
+            add_to_cut(tree, cut, update, in_place=True)
+
+        name = f"{depth} scales" if depth <= 4 else "binary"
+        took = measure(step, seconds)
+        results.append(Result(n, name, plan.scales, plan.budget, update.shape[1], visited, changed, took))
+        if depth == depths[-1]:
+            took = measure(naive(rows.hidden[0], plan.scales, update[0], owners(plan.scales, cut, n)), seconds)
+            nodes = sum(counts.shape[1] for counts in tree.counts)
+            results.append(Result(n, "naive", plan.scales, plan.budget, update.shape[1], nodes, n, took))
+    return results
+
+
+def show(results: list[Result], console: Console) -> bool:
+    """Print the table; true if the tree's cost hardly grows where the naive way's does."""
+    table = Table(title=f"choose + read + write, one layer, cut of about {ROWS:,} rows")
+    for column in ("tokens", "way", "scales", "budget", "rows", "nodes read", "nodes changed", "ms"):
+        table.add_column(column, justify="left" if column in ("way", "scales", "budget") else "right")
+    for result in results:
+        scales, budget = (short(numbers) for numbers in (result.scales, result.budget))
+        numbers = [f"{value:,}" for value in (result.rows, result.read, result.changed)]
+        table.add_row(f"{result.n:,}", result.way, scales, budget, *numbers, f"{result.milliseconds:.2f}")
+        if result.way == "naive":
+            table.add_section()
+    console.print(table)
+    times = {(result.way, result.n): result.milliseconds for result in results}
+    good = True
+    for way in dict.fromkeys(result.way for result in results):
+        if (way, SMALL) in times and (way, LARGE) in times:
+            growth = times[way, LARGE] / times[way, SMALL]
+            bound = way in ("3 scales", "4 scales")
+            good = good and (not bound or growth < LIMIT)
+            rule = f" (must be below {LIMIT})" if bound else ""
+            console.print(f"from {SMALL:,} to {LARGE:,} tokens, {way}: cost x {growth:.2f}{rule}")
+    for result in results:
+        if result.way != "naive" and result.changed > 2 * result.rows:
+            console.print(f"{result.way} at {result.n:,}: {result.changed} nodes changed, over 2 x {result.rows} rows")
+            good = False
+    return good
+
+
+def short(numbers: tuple[int, ...]) -> str:
+    parts = [str(number) for number in numbers]
+    return ", ".join(parts if len(parts) <= 4 else [*parts[:2], "...", *parts[-2:]])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--width", type=int, default=64, help="features per token")
+    parser.add_argument("--seconds", type=float, default=1.0, help="time spent on each measurement")
+    parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, help="tokens")
+    parser.add_argument("--json", type=Path, help="write the numbers here too")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    console = Console()
+    results: list[Result] = []
+    for n in args.lengths:
+        with console.status(f"{n:,} tokens"):
+            results += run(n, (2, 3, 4, 99), args.width, args.seconds)
+    good = show(results, console)
+    if args.json:
+        args.json.write_text(json.dumps({"width": args.width, "results": [asdict(r) for r in results]}, indent=1))
+    console.print("[green]as it must be[/]" if good else "[red]the tree's cost grows too fast[/]")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,78 @@
+"""The commands, nothing else. Each is a typed function: its signature is the command line, its docstring the help."""
+
+import ast
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+COMMANDS = {
+    "pretrain": "vcc.recipes.pretrain:pretrain",
+    "finetune": "vcc.recipes.finetune:finetune",
+    "evaluate": "vcc.recipes.evaluate:evaluate",
+    "tasks": "vcc.recipes.list_tasks:list_tasks",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code: 0 done, 1 it failed, 2 it was asked wrongly, 130 it was interrupted."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(overview())
+        return 0 if arguments else 2
+    name, *rest = arguments
+    if name not in COMMANDS:
+        print(f"vcc: there is no command {name!r}: it must be one of {', '.join(COMMANDS)}", file=sys.stderr)
+        return 2
+    from vcc.recipes.options import call
+
+    module, _, function = COMMANDS[name].partition(":")
+    return guarded(lambda: call(getattr(importlib.import_module(module), function), rest, f"vcc {name}"))
+
+
+def guarded(work: Callable[[], Any]) -> int:
+    """Do the work; failures that a person can do something about become one message and an exit code."""
+    from vcc.recipes.failures import Failure, UsageError
+
+    try:
+        work()
+        return 0
+    except SystemExit as error:  # the parser has printed its message
+        return error.code if isinstance(error.code, int) else 1
+    except UsageError as error:
+        print(f"vcc: {error}", file=sys.stderr)
+        return 2
+    except Failure as error:
+        print(f"vcc: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        if os.environ.get("VCC_TRACEBACK"):
+            raise
+        print(f"vcc: {error} (VCC_TRACEBACK=1 shows where)", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("vcc: interrupted; a training goes on from its last checkpoint with --resume", file=sys.stderr)
+        return 130
+
+
+def overview() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {summary(target)}" for name, target in COMMANDS.items()]
+    return "\n".join(["usage: vcc COMMAND [options]", "", "Long documents through ordinary Transformers.", "", *lines, "",
+                      "vcc COMMAND --help shows the options of a command."])
+
+
+def summary(target: str) -> str:
+    """The first line of a command's docstring, read without importing it: importing torch takes seconds."""
+    module, _, function = target.partition(":")
+    file = Path(__file__).parent.joinpath(*module.split(".")[1:]).with_suffix(".py")
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef) and node.name == function:
+            return (ast.get_docstring(node) or "").partition("\n")[0]
+    raise LookupError(f"{file} has no function {function}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""From a model's output to predictions: spans of the document, a choice, or text."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import max_pool1d, pad
+
+from vcc.data.collate import IGNORED, NULL_POSITION
+from vcc.data.example import Example, Prediction
+from vcc.data.features import Features
+
+
+@dataclass(frozen=True)
+class ScoredSpan:
+    """Tokens first..last, both included, and the sum of their start and end logits."""
+
+    first: int
+    last: int
+    score: float
+
+
+def best_spans(start: Tensor, end: Tensor, top: int, max_tokens: int) -> list[ScoredSpan]:
+    """The best span, then the best one that does not overlap it, and so on: at most `top`. start, end (n,).
+
+    Exact: every span of at most `max_tokens` tokens competes. -inf marks places where no answer may start or end.
+    Costs n x max_tokens once, and max_tokens squared for each span found: fine at 128K tokens.
+    """
+    start, end = start.float().clone(), end.float().clone()
+    n, L = len(start), min(max_tokens, len(start))
+    if L < 1:
+        raise ValueError(f"max_tokens {max_tokens} must be at least 1, and the row not empty (it has {n} tokens)")
+    best, where = max_pool1d(pad(end, (0, L - 1), value=-torch.inf)[None], L, stride=1, return_indices=True)
+    best, where = best[0], where[0]  # (n,): the best end among the L tokens from each start on
+    found: list[ScoredSpan] = []
+    while len(found) < top:
+        total = start + best
+        i = int(total.argmax())
+        if total[i] == -torch.inf:
+            break
+        first, last = i, int(where[i])
+        found.append(ScoredSpan(first, last, float(total[i])))
+        start[first:last + 1] = -torch.inf
+        # The starts just before this span, up to another one found: their ends must now come before it.
+        low = max([0, first - L + 1, *(span.last + 1 for span in found if span.last < first)])
+        if low < first:
+            m = first - low
+            gap = torch.arange(m)[None, :] - torch.arange(m)[:, None]  # (m, m): end - start
+            ends = end[low:first].expand(m, m).masked_fill((gap < 0) | (gap >= L), -torch.inf)
+            best[low:first], where[low:first] = ends.max(1).values, ends.max(1).indices + low
+    return found
+
+
+def predict_spans(example: Example, features: Features, start_logits: Tensor, end_logits: Tensor, *,
+                  allow_none: bool, top: int = 20, max_tokens: int = 128) -> Prediction:
+    """The answer and all candidates of one row; logits (n,), padding past the row's end is not read.
+
+    Probabilities are a softmax over the scores of the candidates and of "no answer", as in CUAD's script.
+    With `allow_none`, "no answer" wins where its score is above the best candidate's.
+    """
+    row = features.rows[0]
+    n = len(row.input_ids)
+    start, end = start_logits[:n].detach().float().cpu(), end_logits[:n].detach().float().cpu()
+    none_score = float(start[NULL_POSITION] + end[NULL_POSITION])
+    outside = torch.from_numpy(row.offsets[:, 0] < 0)
+    found = best_spans(start.masked_fill(outside, -torch.inf), end.masked_fill(outside, -torch.inf), top, max_tokens)
+    if not found:
+        return Prediction(example.id)
+    scores = torch.tensor([span.score for span in found] + ([none_score] if allow_none else []))
+    chances = scores.softmax(0).tolist()
+    # T5's tokens begin with the blank before the word.
+    texts = [example.document[row.offsets[span.first, 0]:row.offsets[span.last, 1]].strip() for span in found]
+    text = "" if allow_none and none_score > found[0].score else texts[0]
+    return Prediction(example.id, text, spans=tuple(zip(texts, chances, strict=False)))
+
+
+def predict_choice(example: Example, logits: Tensor) -> Prediction:
+    """The best of the example's choices; logits (C,), padding past them is not read."""
+    choice = int(logits[:len(example.choices)].argmax())
+    return Prediction(example.id, example.choices[choice], choice=choice)
+
+
+def predict_text(example: Example, ids: Sequence[int] | Tensor, tokenizer: Any) -> Prediction:
+    """The generated tokens as text; the word "unanswerable" is kept, SCROLLS scores it as an answer."""
+    kept = [int(i) for i in ids if int(i) != IGNORED]
+    return Prediction(example.id, tokenizer.decode(kept, skip_special_tokens=True).strip())

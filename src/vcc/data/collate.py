@@ -1,0 +1,92 @@
+"""Features of any lengths become one padded batch: the keyword arguments of a Hugging Face model, and two more.
+
+| head | shape of input_ids, attention_mask, vip_mask | labels | for the loss only |
+|---|---|---|---|
+| span | (B, n) | start_positions, end_positions (B,) | spans (B, S, 2), padded with -100 |
+| choice | (B, C, n) | labels (B,) | choice_mask (B, C): False on rows that only pad |
+| text | (B, n) | labels (B, t), padded with -100 | |
+
+`LOSS_ONLY` names what a model does not take; pop it and use `vcc.data.losses`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vcc.data.example import Head
+from vcc.data.features import Features, Row
+
+IGNORED = -100
+LOSS_ONLY = ("spans", "choice_mask")
+
+
+@dataclass(frozen=True)
+class Collator:
+    """Pads to the longest row of the batch, rounded up to a multiple. `NULL_POSITION` (0) stands for no answer."""
+
+    head: Head
+    pad_id: int
+    multiple: int = 1
+    token_types: bool = False  # whether the model takes token_type_ids
+
+    @staticmethod
+    def of(tokenizer: Any, head: Head, multiple: int = 1) -> "Collator":
+        if tokenizer.pad_token_id is None:
+            raise ValueError(f"{type(tokenizer).__name__} has no pad token: set tokenizer.pad_token first")
+        return Collator(head, tokenizer.pad_token_id, multiple, "token_type_ids" in tokenizer.model_input_names)
+
+    def __call__(self, features: Sequence[Features]) -> dict[str, Tensor]:
+        if self.multiple < 1:
+            raise ValueError(f"multiple {self.multiple} must be at least 1")
+        n = -(-max(one.length for one in features) // self.multiple) * self.multiple
+        if self.head == "choice":
+            return self._choices(features, n)
+        batch = self._rows([one.rows[0] for one in features], n)
+        if self.head == "text":
+            batch["labels"] = pad([one.target_ids for one in features if one.target_ids is not None], IGNORED)
+            return batch
+        first = [one.spans[0] if one.spans else (NULL_POSITION, NULL_POSITION) for one in features]
+        batch["start_positions"] = torch.tensor([span[0] for span in first])
+        batch["end_positions"] = torch.tensor([span[1] for span in first])
+        spans = torch.full((len(features), max(1, *(len(one.spans) for one in features)), 2), IGNORED)
+        for b, one in enumerate(features):
+            if one.spans:
+                spans[b, :len(one.spans)] = torch.tensor(one.spans)
+        batch["spans"] = spans
+        return batch
+
+    def _choices(self, features: Sequence[Features], n: int) -> dict[str, Tensor]:
+        C = max(len(one.rows) for one in features)
+        none = np.zeros(0, dtype=np.int32)
+        empty = Row(none, none, none.reshape(0, 2), vip_count=0)
+        rows = [row for one in features for row in (*one.rows, *[empty] * (C - len(one.rows)))]
+        batch = {name: values.view(len(features), C, n) for name, values in self._rows(rows, n).items()}
+        batch["labels"] = torch.tensor([IGNORED if one.label is None else one.label for one in features])
+        batch["choice_mask"] = torch.tensor([[c < len(one.rows) for c in range(C)] for one in features])
+        return batch
+
+    def _rows(self, rows: Sequence[Row], n: int) -> dict[str, Tensor]:
+        lengths = torch.tensor([len(row.input_ids) for row in rows])  # (B,)
+        vips = torch.tensor([row.vip_count for row in rows])  # (B,)
+        places = torch.arange(n)
+        batch = {"input_ids": pad([row.input_ids for row in rows], self.pad_id, n),
+                 "attention_mask": (places < lengths[:, None]).long(),
+                 "vip_mask": (places < vips[:, None]).long()}
+        if self.token_types:
+            batch["token_type_ids"] = pad([row.token_type_ids for row in rows], 0, n)
+        return batch
+
+
+NULL_POSITION = 0  # where the start and end of "no answer" point: CLS, or the first VIP of T5
+
+
+def pad(rows: Sequence[Any], value: int, n: int | None = None) -> Tensor:
+    """(B, n) int64, each row followed by `value`; n is the longest row's length where not given."""
+    out = np.full((len(rows), max(len(row) for row in rows) if n is None else n), value, dtype=np.int64)
+    for b, row in enumerate(rows):
+        out[b, :len(row)] = row
+    return torch.from_numpy(out)

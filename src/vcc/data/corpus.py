@@ -1,0 +1,180 @@
+"""Text for pretraining: read it from anywhere, drop what the tokenizer does not fit, keep the tokens on disk.
+
+    prepare(source, tokenizer, folder) -> TokenStore
+
+The store is two memory-mapped files, so that sequence i is found at once, whatever came before it: data order is a
+function of (seed, i), and a run that resumes reads exactly what it would have read.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vcc.data.records import DataError, Record, hub_rows, open_text, read_records
+
+PLAIN = (".txt", ".md", ".text")
+RECORDS = (".jsonl", ".json", ".parquet")
+
+
+@dataclass(frozen=True)
+class Text:
+    """One document and the part of the corpus it belongs to."""
+
+    component: str
+    text: str
+
+
+def stream_texts(source: str, field: str = "text") -> Iterator[Text]:
+    """Every document of a file, a folder (plain text, JSON lines, Parquet; sub-folders too) or a hub data set.
+
+    The component is The Pile's `meta.pile_set_name` where there is one, else the file's folder.
+    """
+    path = Path(source).expanduser()
+    if not path.exists():
+        if path.is_absolute() or source.startswith((".", "~")) or source.count("/") > 1:
+            raise DataError(f"{source}: no such file or folder")
+        yield from (_text(record, field, source) for record in hub_rows(source, "train", streaming=True))
+        return
+    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+    found = 0
+    for file in files:
+        suffixes = set(file.suffixes)
+        if suffixes & set(RECORDS):
+            for record in read_records(file):
+                yield _text(record, field, file.parent.name)
+                found += 1
+        elif suffixes & set(PLAIN):
+            with open_text(file) as opened:
+                yield Text(file.parent.name, opened.read())
+            found += 1
+    if not found:
+        raise DataError(f"{source}: must hold documents, in files that end in {', '.join(PLAIN + RECORDS)}")
+
+
+def _text(record: Record, field: str, component: str) -> Text:
+    meta = record.fields.get("meta")
+    if isinstance(meta, dict) and isinstance(meta.get("pile_set_name"), str):
+        component = meta["pile_set_name"]
+    return Text(component, record.get(field))
+
+
+# --- the paper's filter ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Component:
+    """A part of the corpus and what the tokenizer makes of its first documents."""
+
+    name: str
+    documents: int
+    tokens: int
+    bytes: int
+
+    @property
+    def tokens_per_byte(self) -> float:
+        return self.tokens / max(self.bytes, 1)
+
+
+@dataclass(frozen=True)
+class FilterReport:
+    """Which components stay: those with at most `limit` tokens a byte (the paper: 0.3)."""
+
+    limit: float
+    components: tuple[Component, ...]
+
+    def keeps(self, name: str) -> bool:
+        return any(c.name == name and c.tokens_per_byte <= self.limit for c in self.components)
+
+    def __str__(self) -> str:
+        lines = [f"tokens per byte, at most {self.limit:g} is kept:"]
+        for c in sorted(self.components, key=lambda c: c.tokens_per_byte):
+            verdict = "kept" if self.keeps(c.name) else "DROPPED"
+            lines.append(f"  {c.tokens_per_byte:.3f}  {verdict:8}{c.name} ({c.documents:,} documents measured)")
+        return "\n".join(lines)
+
+
+def measure_components(texts: Iterator[Text], tokenizer: Any, limit: float = 0.3, sample: int = 200) -> FilterReport:
+    """Tokens per byte of each component, on its first `sample` documents."""
+    seen: dict[str, Component] = {}
+    for text in texts:
+        old = seen.get(text.component, Component(text.component, 0, 0, 0))
+        if old.documents < sample:
+            tokens = len(tokenizer(text.text, add_special_tokens=False, verbose=False)["input_ids"])
+            seen[text.component] = Component(text.component, old.documents + 1, old.tokens + tokens,
+                                             old.bytes + len(text.text.encode()))
+    return FilterReport(limit, tuple(seen.values()))
+
+
+# --- tokens on disk --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TokenStore:
+    """All tokens of a corpus, document after document: document d is `tokens[ends[d - 1]:ends[d]]`."""
+
+    tokens: NDArray[Any]  # (N,), memory-mapped
+    ends: NDArray[np.int64]  # (documents,)
+    report: str
+
+    @staticmethod
+    def open(folder: str | Path) -> "TokenStore":
+        folder = Path(folder)
+        facts = json.loads((folder / "facts.json").read_text())
+        tokens = np.memmap(folder / "tokens.bin", dtype=facts["dtype"], mode="r")
+        ends = np.load(folder / "ends.npy", mmap_mode="r")
+        if len(tokens) != facts["tokens"] or len(ends) != facts["documents"]:
+            raise DataError(f"{folder}: holds {len(tokens)} tokens of {len(ends)} documents, must be {facts['tokens']} "
+                            f"of {facts['documents']}: damaged, delete it and prepare again")
+        return TokenStore(tokens, ends, facts["report"])
+
+
+def prepare(source: str, tokenizer: Any, folder: str | Path, *, field: str = "text", limit: float = 0.3,
+            sample: int = 200) -> TokenStore:
+    """Filter and tokenize a corpus into a folder, or open the folder if that was done before.
+
+    The folder is complete or absent: it is written aside and renamed. In a run of many processes, one prepares
+    while the others wait.
+    """
+    folder = Path(folder)
+    wanted = {"source": source, "field": field, "limit": limit, "tokenizer": _fingerprint(tokenizer)}
+    if folder.exists():
+        there = json.loads((folder / "facts.json").read_text())["made_of"]
+        if there != wanted:
+            raise DataError(f"{folder}: was prepared from {there}, not {wanted}: delete it or name another folder")
+        return TokenStore.open(folder)
+    report = measure_components(stream_texts(source, field), tokenizer, limit, sample)
+    aside = folder.with_name(folder.name + ".partial")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    dtype = "uint16" if len(tokenizer) <= 2**16 else "uint32"
+    end_mark = tokenizer.sep_token_id if tokenizer.cls_token_id is not None else tokenizer.eos_token_id
+    ends, total = [], 0
+    with (aside / "tokens.bin").open("wb") as out:
+        for text in stream_texts(source, field):
+            if report.keeps(text.component):
+                ids = tokenizer(text.text, add_special_tokens=False, verbose=False)["input_ids"]
+                out.write(np.asarray([*ids, end_mark], dtype=dtype).tobytes())
+                total += len(ids) + 1
+                ends.append(total)
+        out.flush()
+        os.fsync(out.fileno())
+    if not ends:
+        raise DataError(f"{source}: nothing is left after the filter\n{report}")
+    np.save(aside / "ends.npy", np.asarray(ends, dtype=np.int64))
+    facts = {"made_of": wanted, "dtype": dtype, "tokens": total, "documents": len(ends), "report": str(report)}
+    (aside / "facts.json").write_text(json.dumps(facts, indent=1))
+    aside.rename(folder)
+    return TokenStore.open(folder)
+
+
+def _fingerprint(tokenizer: Any) -> str:
+    """A tokenizer by what it does: a digest of its vocabulary."""
+    return hashlib.sha256(json.dumps(sorted(tokenizer.get_vocab().items())).encode()).hexdigest()[:16]

@@ -1,0 +1,60 @@
+"""One question on one document, and one answer to it: what every task, model and metric exchange."""
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Head = Literal["span", "choice", "text"]
+
+SUMMARIZE = "summarize:"  # the paper's VIP text where nobody asks a question
+UNANSWERABLE = "unanswerable"  # what a text head says where the document holds no answer (SCROLLS' own word)
+
+
+def text_key(text: str) -> str:
+    """A short name for a document that has none, to group its questions by."""
+    return f"{zlib.crc32(text.encode()):08x}-{len(text)}"
+
+
+@dataclass(frozen=True)
+class Example:
+    """A question (its tokens are the VIPs) on a document (its tokens are the context).
+
+    `answers` are all the accepted answers; `()` means that the document holds none.
+    `answer_spans` are character ranges of `document`, end excluded: `document[start:end]`.
+    `choices` are the options of a multiple-choice question, `label` the index of the right one (None: unknown).
+    `group` names what is drawn again in a confidence interval: the document, so that 41 questions on one
+    contract count as one draw. `meta` carries what a metric is broken down by, such as length and depth.
+    """
+
+    id: str
+    question: str
+    document: str
+    answers: tuple[str, ...] = ()
+    answer_spans: tuple[tuple[int, int], ...] = ()
+    choices: tuple[str, ...] = ()
+    label: int | None = None
+    group: str = ""
+    meta: Mapping[str, float | str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for start, end in self.answer_spans:
+            if not 0 <= start < end <= len(self.document):
+                raise ValueError(f"example {self.id!r}: answer span ({start}, {end}) must be non-empty and inside"
+                                 f" its document of {len(self.document)} characters")
+        if self.label is not None and not 0 <= self.label < len(self.choices):
+            raise ValueError(f"example {self.id!r}: label {self.label} must index {len(self.choices)} choices")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model says of one example.
+
+    `text` is the answer ("" = no answer). `choice` is set by the choice head only. `spans` is set by the span
+    head: every candidate as (text, probability), best first; CUAD's curve needs them all, others read `text`.
+    """
+
+    id: str
+    text: str = ""
+    choice: int | None = None
+    spans: tuple[tuple[str, float], ...] = ()

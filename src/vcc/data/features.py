@@ -1,0 +1,262 @@
+"""An example becomes tokens: the VIPs (question) first, then the document.
+
+Layouts, chosen by the tokenizer itself:
+
+    BERT      [CLS] question [SEP] document [SEP]
+    RoBERTa   <s> question </s></s> document </s>
+    T5        question: ... context: document </s>       or       summarize: document </s>
+
+Everything before the document is VIP: the question, the CLS token that heads read, the separators.
+
+Multiple choice gives one row per choice, `question choice` as its VIPs, because the Hugging Face `...ForMultipleChoice`
+heads score one pooled row per choice, shape (B, choices, n): the head stays untouched, and each row compresses the
+document for its own choice. The text head gets all choices in one row.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vcc.data.example import SUMMARIZE, UNANSWERABLE, Example, Head
+
+Ints = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One sequence for the model. `offsets` are character ranges of the document, -1 on tokens not of it."""
+
+    input_ids: Ints  # (n,)
+    token_type_ids: Ints  # (n,)
+    offsets: Ints  # (n, 2)
+    vip_count: int  # the first `vip_count` tokens are the VIPs
+
+    @property
+    def kept(self) -> int:
+        """How many tokens of the document are in the row."""
+        return int((self.offsets[:, 0] >= 0).sum())
+
+
+@dataclass(frozen=True)
+class Features:
+    """One example, tokenized. `spans` are (first, last) tokens of its only row, both included, sorted."""
+
+    id: str
+    rows: tuple[Row, ...]  # one, or one per choice
+    spans: tuple[tuple[int, int], ...] = ()
+    label: int | None = None
+    target_ids: Ints | None = None  # (t,), the text to generate
+    tokens: int = 0  # of the document and the question, before any cut
+    cut_tokens: int = 0  # how many of them did not fit
+    cut_answers: int = 0  # answer spans that fell off the end with them
+    cut_target: int = 0  # tokens of the text to generate that did not fit
+
+    @property
+    def length(self) -> int:
+        return max(len(row.input_ids) for row in self.rows)
+
+
+@dataclass(frozen=True)
+class TruncationReport:
+    """What did not fit. Print it: a cut is never silent."""
+
+    examples: int = 0
+    cut_examples: int = 0
+    tokens: int = 0
+    cut_tokens: int = 0
+    cut_answers: int = 0
+    cut_targets: int = 0
+
+    @staticmethod
+    def of(features: Iterable[Features]) -> "TruncationReport":
+        report = TruncationReport()
+        for one in features:
+            report += TruncationReport(1, int(one.cut_tokens > 0), one.tokens, one.cut_tokens, one.cut_answers,
+                                       int(one.cut_target > 0))
+        return report
+
+    def __add__(self, other: "TruncationReport") -> "TruncationReport":
+        return TruncationReport(self.examples + other.examples, self.cut_examples + other.cut_examples,
+                                self.tokens + other.tokens, self.cut_tokens + other.cut_tokens,
+                                self.cut_answers + other.cut_answers, self.cut_targets + other.cut_targets)
+
+    def __str__(self) -> str:
+        return (f"truncated: {_share(self.cut_examples, self.examples)} examples, "
+                f"{_share(self.cut_tokens, self.tokens)} tokens; {self.cut_answers:,} answer spans lost, "
+                f"{_share(self.cut_targets, self.examples)} target texts cut")
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part:,} of {whole:,} ({100 * part / max(whole, 1):.1f}%)"
+
+
+@dataclass(frozen=True)
+class TokenizedText:
+    """A text's tokens and where each lies in it."""
+
+    ids: Ints  # (n,)
+    offsets: Ints  # (n, 2)
+
+
+@dataclass
+class TextCache:
+    """The last documents tokenized: the 41 questions on one contract tokenize it once. Bounded by tokens held."""
+
+    max_tokens: int = 16_000_000  # 12 bytes each
+    texts: OrderedDict[str, TokenizedText] = field(default_factory=OrderedDict)
+    tokens: int = 0
+    misses: int = 0
+
+    def get(self, text: str, tokenizer: Any) -> TokenizedText:
+        found = self.texts.get(text)
+        if found is None:
+            self.misses += 1
+            found = self.texts[text] = tokenize_text(text, tokenizer)
+            self.tokens += len(found.ids)
+            while self.tokens > self.max_tokens and len(self.texts) > 1:
+                self.tokens -= len(self.texts.popitem(last=False)[1].ids)
+        self.texts.move_to_end(text)
+        return found
+
+
+def tokenize_text(text: str, tokenizer: Any) -> TokenizedText:
+    """The tokens of a text of any length, without special tokens."""
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    offsets = np.asarray(encoded["offset_mapping"], dtype=np.int32).reshape(-1, 2)
+    return TokenizedText(np.asarray(encoded["input_ids"], dtype=np.int32), offsets)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The special tokens a tokenizer puts before, between and after two texts, and its segment numbers."""
+
+    before: Ints
+    between: Ints
+    after: Ints
+    second_type: int  # the token type of the second text; 0 where the model has one type
+
+    @staticmethod
+    def of(tokenizer: Any) -> "Frame":
+        """Read off one encoded pair, so that every tokenizer keeps its own rule. T5 has nothing between."""
+        pair = tokenizer("a", "a", return_special_tokens_mask=True, return_token_type_ids=True)
+        special = np.asarray(pair["special_tokens_mask"], dtype=bool)
+        first, last = np.flatnonzero(~special)[[0, -1]]
+        ids = np.asarray(pair["input_ids"], dtype=np.int32)
+        inside = np.flatnonzero(special[first:last]) + first
+        if tokenizer.cls_token_id is None:  # T5 closes each text with </s>; one input needs only the last one
+            inside = inside[:0]
+        return Frame(ids[:first], ids[inside], ids[last + 1:], int(pair["token_type_ids"][last]))
+
+
+class ExampleTokenizer:
+    """Turns examples into features for one model, head and length. Holds the cache of documents, nothing else.
+
+    `max_length` counts all tokens of a row. What is longer is cut at the end of the document, as in the paper; a
+    question that would take more than half of the row is cut to that half. Both are counted in the features.
+    `target_length` is the longest text to generate (text head). `max_choices` keeps the right choice and the first
+    others (training on WikiHop's up to 79 candidates); None keeps all.
+    """
+
+    def __init__(self, tokenizer: Any, head: Head, max_length: int, target_length: int = 512,
+                 max_choices: int | None = None) -> None:
+        if not tokenizer.is_fast:
+            raise ValueError(f"{type(tokenizer).__name__} gives no character offsets: a fast tokenizer is needed")
+        if max_length < 16:
+            raise ValueError(f"max_length {max_length} must be at least 16, to hold a question and some document")
+        if max_choices is not None and max_choices < 2:
+            raise ValueError(f"max_choices {max_choices} must be at least 2")
+        self.tokenizer, self.head, self.max_length = tokenizer, head, max_length
+        self.target_length, self.max_choices = target_length, max_choices
+        self.frame = Frame.of(tokenizer)
+        self.has_cls = tokenizer.cls_token_id is not None
+        self.cache = TextCache()
+
+    def __call__(self, example: Example) -> Features:
+        document = self.cache.get(example.document, self.tokenizer)
+        if self.head == "choice":
+            return self._choice(example, document)
+        row, cut_question = self._row(self._vip_text(example, example.choices), document)
+        cut = len(document.ids) - row.kept + cut_question
+        features = Features(example.id, (row,), tokens=len(row.input_ids) + cut, cut_tokens=cut)
+        if self.head == "text":
+            target, cut_target = self._target(example)
+            return replace(features, target_ids=target, cut_target=cut_target)
+        spans = token_spans(example.answer_spans, document.offsets)
+        inside = tuple((first + row.vip_count, last + row.vip_count) for first, last in spans if last < row.kept)
+        return replace(features, spans=inside, cut_answers=len(spans) - len(inside))
+
+    def _choice(self, example: Example, document: TokenizedText) -> Features:
+        if len(example.choices) < 2:
+            raise ValueError(f"example {example.id!r} has {len(example.choices)} choices: the choice head needs two")
+        label, kept = example.label, list(range(len(example.choices)))
+        if self.max_choices is not None and label is not None:
+            others = [i for i in kept if i != label][:self.max_choices - 1]
+            kept = sorted([*others, label])
+            label = kept.index(label)
+        rows, cuts = zip(*(self._row(self._vip_text(example, (example.choices[i],)), document) for i in kept),
+                         strict=True)
+        cut = sum(cuts) + sum(len(document.ids) - row.kept for row in rows)
+        return Features(example.id, rows, label=label, cut_tokens=cut,
+                        tokens=sum(len(row.input_ids) for row in rows) + cut)
+
+    def _vip_text(self, example: Example, choices: Sequence[str]) -> str:
+        question = example.question if not choices else f"{example.question} {' | '.join(choices)}"
+        if self.has_cls or question == SUMMARIZE:
+            return question
+        return f"question: {question} context:"  # T5's own words for a question on a text
+
+    def _row(self, vip_text: str, document: TokenizedText) -> tuple[Row, int]:
+        """One row and how many tokens of its question were cut."""
+        frame, question = self.frame, tokenize_text(vip_text, self.tokenizer).ids
+        specials = len(frame.before) + len(frame.between) + len(frame.after)
+        kept_question = question[:max(self.max_length // 2 - specials, 1)]
+        vips = np.concatenate([frame.before, kept_question, frame.between])
+        room = self.max_length - len(vips) - len(frame.after)
+        ids = np.concatenate([vips, document.ids[:room], frame.after])
+        types, offsets = np.zeros_like(ids), np.full((len(ids), 2), -1, dtype=np.int32)
+        types[len(vips):] = frame.second_type
+        offsets[len(vips):len(ids) - len(frame.after)] = document.offsets[:room]
+        return Row(ids, types, offsets, len(vips)), len(question) - len(kept_question)
+
+    def _target(self, example: Example) -> tuple[Ints, int]:
+        """The first answer as tokens, with the end mark the tokenizer adds, and how many were cut."""
+        text = example.answers[0] if example.answers else UNANSWERABLE
+        ids = np.asarray(self.tokenizer(text_target=text, verbose=False)["input_ids"], dtype=np.int32)
+        cut = max(len(ids) - self.target_length, 0)
+        if cut:  # keep the end mark, or the model never learns to stop
+            ids = np.concatenate([ids[:self.target_length - 1], ids[-1:]])
+        return ids, cut
+
+
+def token_spans(char_spans: Sequence[tuple[int, int]], offsets: Ints) -> list[tuple[int, int]]:
+    """(first, last) tokens that touch each character range, both included, without repeats, sorted.
+
+    A range that touches no token, such as one blank, has no tokens and is left out.
+    """
+    starts, ends = offsets[:, 0], np.maximum.accumulate(offsets[:, 1])
+    found = set()
+    for start, end in char_spans:
+        first = int(np.searchsorted(ends, start, side="right"))
+        last = int(np.searchsorted(starts, end, side="left")) - 1
+        if first <= last:
+            found.add((first, last))
+    return sorted(found)
+
+
+class FeatureDataset(Sequence[Features]):
+    """Examples tokenized when asked for: a map-style data set for any data loader."""
+
+    def __init__(self, examples: Sequence[Example], tokenize: ExampleTokenizer) -> None:
+        self.examples, self.tokenize = examples, tokenize
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        return self.tokenize(self.examples[index])

@@ -1,0 +1,109 @@
+"""What asking returns: spans of the document with a score, gathered under their question."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from vcc.documents.document import Document
+
+
+@dataclass(frozen=True)
+class Answer:
+    """document.text[start:end] answers `question` with this score (0 to 1); `part` says where to find it."""
+
+    text: str
+    start: int
+    end: int
+    score: float
+    part: str
+    question: str
+
+
+@dataclass(frozen=True)
+class Reply:
+    """All that was found for one question, best first; no answers means that the model found none."""
+
+    question: str
+    answers: tuple[Answer, ...]
+    name: str = ""  # a short name to show instead of the question, e.g. that of a clause
+    group: str = ""  # the heading it is listed under in a report
+
+    @property
+    def heading(self) -> str:
+        return self.name or self.question
+
+
+def answer_at(document: Document, question: str, start: int, end: int, score: float) -> Answer:
+    """The answer at a span, without the blanks at its ends."""
+    if not 0 <= start < end <= len(document.text):
+        raise ValueError(f"span {start}..{end} must be non-empty and lie in 0..{len(document.text)}")
+    text = document.text[start:end]
+    start, end = start + len(text) - len(text.lstrip()), end - len(text) + len(text.rstrip())
+    return Answer(document.text[start:end], start, end, score, document.part_at(start).label, question)
+
+
+def merge_overlaps(answers: Iterable[Answer], top: int | None = None) -> tuple[Answer, ...]:
+    """Best first; an answer that overlaps a better one is taken as the same answer and goes into it.
+
+    The better span is not widened: chains of overlaps would grow it far beyond what the model pointed at.
+    """
+    kept: list[Answer] = []
+    for answer in sorted(answers, key=lambda answer: (-answer.score, answer.start, answer.end)):
+        if all(answer.end <= other.start or other.end <= answer.start for other in kept):
+            kept.append(answer)
+    return tuple(kept[:top])
+
+
+def as_dict(document: Document, replies: Iterable[Reply]) -> dict[str, Any]:
+    """Replies as plain values, for `--json`."""
+    return {
+        "document": {
+            "title": document.title,
+            "source": document.source,
+            "sha256": document.sha256,
+            "characters": len(document.text),
+            "notes": list(document.notes),
+        },
+        "replies": [
+            {
+                "question": reply.question,
+                **({"name": reply.name} if reply.name else {}),
+                "found": bool(reply.answers),
+                "answers": [_answer_dict(document, answer) for answer in reply.answers],
+            }
+            for reply in replies
+        ],
+    }
+
+
+def _answer_dict(document: Document, answer: Answer) -> dict[str, Any]:
+    first, last = document.sentence_around(answer.start, answer.end)
+    return {
+        "text": answer.text,
+        "start": answer.start,
+        "end": answer.end,
+        "score": round(float(answer.score), 4),
+        "part": answer.part,
+        "sentence": " ".join(document.text[first:last].split()),
+    }
+
+
+def excerpt(document: Document, answer: Answer, margin: int = 160, longest: int = 600) -> tuple[str, str, str]:
+    """The sentence around an answer as (before, answer, after) on one line, shortened with "…" where it is long."""
+    first, last = document.sentence_around(answer.start, answer.end)
+    before, inside, after = (
+        " ".join(document.text[a:b].split())
+        for a, b in ((first, answer.start), (answer.start, answer.end), (answer.end, last))
+    )
+    if len(before) > margin:
+        before = "… " + before[-margin:].partition(" ")[2]
+    if len(inside) > longest:
+        inside = inside[: longest * 2 // 3].rpartition(" ")[0] + " … " + inside[-longest // 3 :].partition(" ")[2]
+    if len(after) > margin:
+        after = after[:margin].rpartition(" ")[0] + " …"
+    # The blanks next to the answer went with the line breaks: put back those that stood there.
+    gap_before = " " if document.text[first : answer.start][-1:].isspace() else ""
+    gap_after = " " if document.text[answer.end : last][:1].isspace() else ""
+    return before + gap_before, inside, gap_after + after

@@ -1,0 +1,85 @@
+"""`vcc.compile`: the compressed path as compiled graphs, shared by inputs of similar length."""
+
+import logging
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from transformers import PreTrainedModel
+
+from vcc.hosts.host import Inputs
+from vcc.hosts.reader import Reader, find_reader
+
+Model = TypeVar("Model", bound=PreTrainedModel)
+log = logging.getLogger("vcc")
+
+LAUNCH_BOUND = 32_768  # tokens in a batch up to which launching kernels costs more than running them
+
+
+@dataclass
+class CompiledRead:
+    """One graph per bucket of length and of VIP number. Inputs are padded up to their bucket, so that lengths and
+    numbers of VIPs that differ a little share a graph; padding never changes a result."""
+
+    graphs: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    seconds: dict[tuple[Any, ...], float] = field(default_factory=dict)  # what each bucket's first call took
+
+    def __call__(self, reader: Reader, inputs: Inputs, real: Tensor, vips: Tensor) -> Tensor:
+        settings, n = reader.vcc_settings, real.shape[1]
+        length = length_bucket(n, settings.window)
+        if settings.max_vips is None:
+            most = int(vips.sum(1).max())  # waits for the device once; set max_vips to avoid it
+            settings = replace(settings, max_vips=min(length, -(-most // 32) * 32))
+        tensors = {name: padded(value, n, length, pad_value(reader, name)) for name, value in inputs.items()}
+        key = (real.shape[0], length, settings.max_vips, reader.training, torch.is_grad_enabled())
+        new = key not in self.graphs
+        if new:
+            short = real.shape[0] * length <= LAUNCH_BOUND and real.is_cuda
+            self.graphs[key] = torch.compile(
+                reader.read, fullgraph=True, dynamic=False, mode="reduce-overhead" if short else None
+            )
+        start = time.perf_counter()
+        graph = self.graphs[key]
+        _, last = graph(tensors, padded(real, n, length, 0), padded(vips, n, length, 0), settings)
+        if new:
+            self.seconds[key] = time.perf_counter() - start
+            log.info("compiled %d x %d tokens in %.1f s", real.shape[0], length, self.seconds[key])
+        return last[:, :n].clone()  # a replayed graph writes its output to the same place every time
+
+
+def compile(model: Model) -> Model:
+    """Compile the compressed path of a wrapped model, in place. The first call with a new bucket of lengths takes
+    seconds to a minute; `vcc.compile_seconds(model)` tells. Hidden states of all layers and reports need the eager path.
+    """
+    find_reader(model).compiled_read = CompiledRead()
+    return model
+
+
+def compile_seconds(model: Any) -> dict[tuple[Any, ...], float]:
+    """What the first call of each bucket took, by (batch, length, VIPs, training, gradients)."""
+    compiled = find_reader(model).compiled_read
+    return dict(compiled.seconds) if isinstance(compiled, CompiledRead) else {}
+
+
+def length_bucket(n: int, window: int) -> int:
+    """n rounded up to whole windows, and from 16 windows on to a sixteenth of its size: at most 1/16 is wasted."""
+    step = window
+    while step * 16 < n:
+        step *= 2
+    return -(-n // step) * step
+
+
+def padded(value: Any, n: int, length: int, fill: int) -> Any:
+    """A tensor over n tokens as one over `length`; anything else as it is."""
+    if not isinstance(value, Tensor) or value.ndim < 2 or value.shape[1] != n or length == n:
+        return value
+    if value.ndim == 3:
+        return F.pad(value, (0, 0, 0, length - n))
+    return F.pad(value, (0, length - n), value=fill)
+
+
+def pad_value(reader: Reader, name: str) -> int:
+    return (getattr(reader.config, "pad_token_id", None) or 0) if name == "input_ids" else 0

@@ -1,0 +1,1 @@
+"""One recipe = one typed function = one command."""

@@ -1,0 +1,66 @@
+"""The three kinds of answers: which Hugging Face class gives them, and what learning them costs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from transformers import AutoModelForMultipleChoice, AutoModelForQuestionAnswering, AutoModelForSeq2SeqLM
+
+from vcc.data.collate import IGNORED, Collator
+from vcc.data.example import Head
+from vcc.data.features import Features
+from vcc.data.losses import choice_loss, span_loss
+from vcc.recipes.trainer import Batch
+
+AUTO_CLASSES: dict[Head, Any] = {
+    "span": AutoModelForQuestionAnswering,
+    "choice": AutoModelForMultipleChoice,
+    "text": AutoModelForSeq2SeqLM,
+}
+LABELS = {"start_positions", "end_positions", "labels", "spans", "choice_mask"}
+
+
+@dataclass(frozen=True)
+class Answering:
+    """Learn to answer with one head. `vips`: whether the model takes a vip_mask, that is, whether it is wrapped."""
+
+    head: Head
+    collator: Collator
+    vips: bool
+
+    def collate(self, items: Sequence[Features]) -> Batch:
+        batch = self.collator(items)
+        if not self.vips:
+            del batch["vip_mask"]
+        return batch
+
+    def count(self, batch: Batch) -> Tensor:
+        """Answered examples; for text, tokens to generate."""
+        if self.head == "span":
+            return torch.tensor(len(batch["spans"]))
+        return (batch["labels"] != IGNORED).sum()
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Summed over what `count` counts. A document with several right spans is satisfied by any of them."""
+        if self.head == "text":
+            labels = batch["labels"]  # (B, t)
+            shifted = plain(model).prepare_decoder_input_ids_from_labels(labels)  # (B, t)
+            logits = model(**inputs_of(batch), decoder_input_ids=shifted, use_cache=False).logits  # (B, t, V)
+            return cross_entropy(logits.float().flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum")
+        output = model(**inputs_of(batch))
+        if self.head == "choice":
+            return choice_loss(output.logits, batch["labels"], batch["choice_mask"]) * self.count(batch)
+        spans, mask = batch["spans"], batch["attention_mask"]
+        return span_loss(output.start_logits, output.end_logits, spans, mask) * len(spans)
+
+
+def inputs_of(batch: Batch) -> Batch:
+    return {name: value for name, value in batch.items() if name not in LABELS}
+
+
+def plain(model: nn.Module) -> Any:
+    """The Hugging Face model below DistributedDataParallel."""
+    return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model

@@ -1,0 +1,37 @@
+"""The few things processes say to each other. With one process each is the identity."""
+
+from typing import TypeVar
+
+import torch.distributed as dist
+
+T = TypeVar("T")
+
+
+def together() -> bool:
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def world_size() -> int:
+    return dist.get_world_size() if together() else 1
+
+
+def rank() -> int:
+    return dist.get_rank() if together() else 0
+
+
+def from_first(value: T) -> T:
+    """The first process's value."""
+    if not together():
+        return value
+    box = [value]
+    dist.broadcast_object_list(box, src=0)
+    return box[0]
+
+
+def gathered(value: T) -> list[T]:
+    """Everyone's values, in order of rank."""
+    if not together():
+        return [value]
+    box: list[T] = [value] * world_size()
+    dist.all_gather_object(box, value)
+    return box

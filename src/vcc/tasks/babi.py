@@ -1,0 +1,71 @@
+"""bAbI: a few facts and a question, the facts hidden one by one, in order, in a book."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from vcc.data.example import Example, Prediction
+from vcc.data.haystack import TOKENS_PER_WORD, Generated, hide
+from vcc.data.records import DataError, Record, load_records
+from vcc.tasks.books import book_paragraphs, pick
+from vcc.tasks.needle import needle_scores
+from vcc.tasks.task import SPLITS, Split, Task
+
+# The tasks whose answer is always a word of a supporting fact, so that a span can give it.
+SPAN_TASKS = ("qa1", "qa2", "qa3", "qa4", "qa5", "qa11", "qa12", "qa13", "qa14", "qa16")
+
+
+@final
+@dataclass(frozen=True)
+class BabiInBooks(Task):
+    """Needs a folder with both `babi` and `books`. bAbI has no validation split: every tenth training question is.
+
+    The first fact lies at the depth (random where none is given), the rest follow at random, in their order.
+    """
+
+    lengths: tuple[int, ...] = (4096,)
+    depths: tuple[float, ...] = ()
+    tasks: tuple[str, ...] = SPAN_TASKS
+    seed: int = 0
+
+    name = "babi_in_books"
+    heads = ("span", "text")
+    vips = "question"
+    options = ("lengths", "depths", "tasks", "seed")
+    metric_names = ("em",)
+    max_answer_tokens = 8
+
+    def load(self, split: Split, source: str | None = None) -> Sequence[Example]:
+        hay = book_paragraphs(split, source)
+        records = load_records("babi", "test" if split == "test" else "train", source, self.hub)
+        stories = [record for record in records if record.get("task") in self.tasks]
+        if not stories:
+            raise DataError(f"tasks {self.tasks} must name bAbI tasks such as {SPAN_TASKS}")
+        if split != "test":
+            stories = [story for i, story in enumerate(stories) if (i % 10 == 0) == (split == "validation")]
+
+        def make(i: int) -> Example:
+            story, rng = stories[i], np.random.default_rng([self.seed, SPLITS.index(split), i])
+            facts = story.texts("facts")
+            length, depth = pick(i, self.lengths, self.depths, rng)
+            words = int(length / TOKENS_PER_WORD) - len(" ".join([*facts, story.get("question")]).split())
+            depths = sorted(depth + (1 - depth) * share for share in [0.0, *rng.random(len(facts) - 1)])
+            hidden = hide(facts, hay.running(rng, words), depths)
+            answer = " ".join(story.texts("answers"))  # path finding has two words
+            return Example(story.get("id"), story.get("question"), hidden.document, (answer,),
+                           tuple(_spans(story, answer, hidden.starts)), meta={"length": length, "depth": depth})
+
+        return Generated(len(stories), make)
+
+    def metrics(self, predictions: Sequence[Prediction], examples: Sequence[Example]) -> dict[str, float]:
+        return needle_scores(predictions, examples)
+
+
+def _spans(story: Record, answer: str, starts: Sequence[int]) -> list[tuple[int, int]]:
+    """The answer's places in the facts that support it."""
+    facts, support = story.texts("facts"), story.get("support", kind=list)
+    return [(starts[i] + m.start(), starts[i] + m.end()) for i in sorted(set(support))
+            for m in re.finditer(rf"\b{re.escape(answer)}\b", facts[i])]

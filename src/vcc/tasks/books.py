@@ -1,0 +1,33 @@
+"""Books as the text to hide things in, and where to hide them."""
+
+import os
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from vcc.data.haystack import Paragraphs
+from vcc.data.records import load_records
+
+
+def book_paragraphs(split: str, source: str | None) -> Paragraphs:
+    """All paragraphs of the books of a split, book after book. A test split reads the validation books."""
+    return _read_books("train" if split == "train" else "validation", source or os.environ.get("VCC_DATA"))
+
+
+@lru_cache(maxsize=4)
+def _read_books(split: str, source: str | None) -> Paragraphs:
+    """Paragraphs of more than 600 characters are split at ends of sentences: a depth must find a gap near it."""
+    records = load_records("books", split, source, hub="")
+    return Paragraphs.of([(str(i), piece) for i, record in enumerate(records)
+                          for part in re.split(r"\n\s*\n", record.get("text").replace("\r\n", "\n"))
+                          for piece in re.findall(r".{1,600}(?:(?<=[.!?])\s|$)|.+", part, re.DOTALL)])
+
+
+def pick(i: int, lengths: Sequence[int], depths: Sequence[float], rng: np.random.Generator) -> tuple[int, float]:
+    """The length and depth of example i: each length in turn, at each depth in turn (none given: a random one)."""
+    if not lengths or min(lengths) < 32:
+        raise ValueError(f"lengths {tuple(lengths)} must be one or more numbers of tokens, each at least 32")
+    depth = depths[i // len(lengths) % len(depths)] if depths else float(rng.random())
+    return lengths[i % len(lengths)], depth

@@ -1,0 +1,145 @@
+"""Needle: find the value of one key in a long text. Made of its own few words, or of sentences hidden in books."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from vcc.data.example import Example, Prediction
+from vcc.data.haystack import TOKENS_PER_WORD, Generated, hide
+from vcc.data.records import DataError
+from vcc.tasks.books import book_paragraphs, pick
+from vcc.tasks.metrics import answer_scores, exact_by
+from vcc.tasks.task import SPLITS, Split, Task
+
+KEYS = tuple(f"key{i}" for i in range(16))
+VALUES = tuple(f"value{i}" for i in range(64))
+NOISE = tuple(f"word{i}" for i in range(128))
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+SIZES = {"train": 20_000, "validation": 500, "test": 500}
+
+
+@final
+@dataclass(frozen=True)
+class Needle(Task):
+    """`key7` is asked; the text is noise with `pairs` pairs in it, each of another key; the answer is `key7 value3`.
+
+    One word is one token of `needle_tokenizer()`, and `lengths` counts all tokens of the row, special ones too, so
+    a row of length 4096 is exactly full. The depth is that of the asked pair, random where none is given.
+    Example i follows from (seed, split, i) alone.
+
+    Made to be learned from nothing: the start of the answer is the asked word, which one attention step can match;
+    its end is any value, which needs no context; together they give the pair. A model of width D should start with
+    `initializer_range` near 1 / sqrt(D): at BERT's 0.02 a tiny model's attention is flat, and stays so.
+    """
+
+    lengths: tuple[int, ...] = (4096,)
+    depths: tuple[float, ...] = ()
+    pairs: int = 4
+    seed: int = 0
+    train_examples: int = SIZES["train"]
+
+    name = "needle"
+    heads = ("span", "text")
+    vips = "question"
+    options = ("lengths", "depths", "pairs", "seed", "train_examples")
+    metric_names = ("em",)
+    max_answer_tokens = 2
+
+    def load(self, split: Split, source: str | None = None) -> Sequence[Example]:
+        if source is not None:
+            raise DataError(f"needle is made, not read: it takes no source (got {source!r})")
+        if not 1 <= self.pairs <= len(KEYS):
+            raise ValueError(f"pairs {self.pairs} must lie in 1..{len(KEYS)}")
+        count = self.train_examples if split == "train" else SIZES[split]
+        return Generated(count, lambda i: self._example(split, i))
+
+    def metrics(self, predictions: Sequence[Prediction], examples: Sequence[Example]) -> dict[str, float]:
+        return needle_scores(predictions, examples)
+
+    def _example(self, split: Split, i: int) -> Example:
+        rng = np.random.default_rng([self.seed, SPLITS.index(split), i])
+        length, depth = pick(i, self.lengths, self.depths, rng)
+        room = length - 4  # [CLS] key [SEP] ... [SEP]
+        slots = room // 2  # a pair takes two words; pairs in different slots never overlap
+        if slots < self.pairs:
+            raise ValueError(f"length {length} has room for {slots} pairs, not {self.pairs}")
+        words = rng.choice(NOISE, size=room)
+        place = round(depth * (slots - 1))
+        others = rng.permutation(np.delete(np.arange(slots), place))[:self.pairs - 1]
+        keys = rng.choice(KEYS, size=self.pairs, replace=False)
+        values = rng.choice(VALUES, size=self.pairs, replace=False)
+        for slot, key, value in zip([place, *others], keys, values, strict=True):
+            words[2 * slot:2 * slot + 2] = key, value
+        start, answer = sum(len(word) + 1 for word in words[:2 * place]), f"{keys[0]} {values[0]}"
+        return Example(f"{split}-{i}", str(keys[0]), " ".join(words), (answer,), ((start, start + len(answer)),),
+                       meta={"length": length, "depth": depth})
+
+
+def needle_tokenizer() -> Any:
+    """A BERT-like tokenizer of 213 whole words, for models trained on `Needle` from nothing."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+    vocabulary = {word: i for i, word in enumerate((*SPECIAL, *KEYS, *VALUES, *NOISE))}
+    raw = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    raw.post_processor = processors.BertProcessing(("[SEP]", vocabulary["[SEP]"]), ("[CLS]", vocabulary["[CLS]"]))
+    return PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]",
+                                   sep_token="[SEP]", mask_token="[MASK]")
+
+
+# --- the same in natural language ------------------------------------------------------------------------------------
+
+CITIES = ("Accra", "Bergen", "Cusco", "Dakar", "Essen", "Fukuoka", "Ghent", "Hobart", "Izmir", "Jaipur", "Kyiv",
+          "Lima", "Malmo", "Nairobi", "Oaxaca", "Porto", "Quito", "Riga", "Salta", "Tunis", "Utrecht", "Varna")
+
+
+@final
+@dataclass(frozen=True)
+class NeedleInBooks(Task):
+    """"The secret number of Lima is 48213." hidden in books, with `pairs` - 1 other cities' numbers elsewhere."""
+
+    lengths: tuple[int, ...] = (4096,)
+    depths: tuple[float, ...] = ()
+    pairs: int = 4
+    seed: int = 0
+    train_examples: int = SIZES["train"]
+
+    name = "needle_in_books"
+    heads = ("span", "text")
+    vips = "question"
+    options = ("lengths", "depths", "pairs", "seed", "train_examples")
+    metric_names = ("em",)
+    max_answer_tokens = 8
+
+    def load(self, split: Split, source: str | None = None) -> Sequence[Example]:
+        if not 1 <= self.pairs <= len(CITIES):
+            raise ValueError(f"pairs {self.pairs} must lie in 1..{len(CITIES)}")
+        hay = book_paragraphs(split, source)
+        count = self.train_examples if split == "train" else SIZES[split]
+
+        def make(i: int) -> Example:
+            rng = np.random.default_rng([self.seed, SPLITS.index(split), i])
+            length, depth = pick(i, self.lengths, self.depths, rng)
+            cities = rng.choice(CITIES, size=self.pairs, replace=False)
+            numbers = rng.choice(90_000, size=self.pairs, replace=False) + 10_000
+            facts = [f"The secret number of {city} is {number}." for city, number in zip(cities, numbers, strict=True)]
+            depths = [depth, *rng.random(self.pairs - 1)]
+            order = np.argsort(depths, kind="stable")
+            words = int(length / TOKENS_PER_WORD) - 10 - 8 * self.pairs
+            hidden = hide([facts[j] for j in order], hay.running(rng, words), [depths[j] for j in order])
+            end = hidden.starts[list(order).index(0)] + len(facts[0]) - 1
+            return Example(f"{split}-{i}", f"What is the secret number of {cities[0]}?", hidden.document,
+                           (str(numbers[0]),), ((end - 5, end),), meta={"length": length, "depth": depth})
+
+        return Generated(count, make)
+
+    def metrics(self, predictions: Sequence[Prediction], examples: Sequence[Example]) -> dict[str, float]:
+        return needle_scores(predictions, examples)
+
+
+def needle_scores(predictions: Sequence[Prediction], examples: Sequence[Example]) -> dict[str, float]:
+    """em and f1 overall, em by length and by depth."""
+    return (answer_scores(predictions, examples) | exact_by("length", predictions, examples)
+            | exact_by("depth", predictions, examples))

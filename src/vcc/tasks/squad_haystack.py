@@ -1,0 +1,62 @@
+"""SQuAD with its paragraph hidden among others, or in a book, up to any length."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, final
+
+import numpy as np
+
+from vcc.data.example import Example, Prediction
+from vcc.data.haystack import TOKENS_PER_WORD, Generated, Paragraphs, hide
+from vcc.tasks.books import book_paragraphs, pick
+from vcc.tasks.metrics import check_pairs, exact_by
+from vcc.tasks.squad import Squad, squad_scores
+from vcc.tasks.task import SPLITS, Split, Task
+
+
+@final
+@dataclass(frozen=True)
+class SquadHaystack(Task):
+    """Each question keeps its paragraph, put at a depth of a text of `lengths` tokens (words x 1.3).
+
+    Example i has the i-th length and depth, in turn; no depths means a random one. The filler is paragraphs of
+    other SQuAD articles, or running book text (needs a folder with both `squad` and `books`).
+    """
+
+    lengths: tuple[int, ...] = (4096,)
+    depths: tuple[float, ...] = ()
+    filler: Literal["squad", "books"] = "squad"
+    seed: int = 0
+
+    name = "squad_haystack"
+    heads = ("span", "text")
+    vips = "question"
+    options = ("lengths", "depths", "filler", "seed")
+    metric_names = ("f1", "em")
+    hub = "rajpurkar/squad"
+    no_answer = True
+
+    def load(self, split: Split, source: str | None = None) -> Sequence[Example]:
+        questions = Squad().load(split, source)
+        if self.filler == "books":
+            hay = book_paragraphs(split, source)
+        else:
+            hay = Paragraphs.of([(owner, text) for text, owner in {e.document: e.group for e in questions}.items()])
+
+        def make(i: int) -> Example:
+            example, rng = questions[i], np.random.default_rng([self.seed, SPLITS.index(split), i])
+            length, depth = pick(i, self.lengths, self.depths, rng)
+            words = int(length / TOKENS_PER_WORD) - len(f"{example.document} {example.question}".split())
+            filler = (hay.running(rng, words) if self.filler == "books" else
+                      hay.mixed(rng, words, without=example.group))
+            hidden = hide([example.document], filler, [depth])
+            spans = tuple((start + hidden.starts[0], end + hidden.starts[0]) for start, end in example.answer_spans)
+            return replace(example, document=hidden.document, answer_spans=spans,
+                           meta={"length": length, "depth": depth})
+
+        return Generated(len(questions), make)
+
+    def metrics(self, predictions: Sequence[Prediction], examples: Sequence[Example]) -> dict[str, float]:
+        check_pairs(predictions, examples)
+        return (squad_scores(predictions, examples) | exact_by("length", predictions, examples)
+                | exact_by("depth", predictions, examples))

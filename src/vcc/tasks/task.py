@@ -1,0 +1,57 @@
+"""What a task is: where its examples come from, what is VIP, how it is scored."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Literal
+
+from vcc.data.example import Example, Head, Prediction
+from vcc.tasks.paper import RESULTS, Recipe, Result, paper_recipe
+
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+
+class Task(ABC):
+    """One task. A subclass is final and a frozen dataclass.
+
+    `heads[0]` is the default head. `metric_names` are the ones reported; the first that a run yields picks the
+    best checkpoint. All metrics are percentages, 0 to 100, and larger is better.
+    """
+
+    name: str
+    heads: tuple[Head, ...]
+    vips: str  # in words, for `vcc tasks`
+    metric_names: tuple[str, ...]
+    hub: str = ""  # the data set's name on the hub; "" where it has none
+    options: tuple[str, ...] = ()  # the fields a user may set: options of the commands
+    no_answer: bool = False  # whether a document may hold no answer: what `predict_spans(allow_none=)` needs
+    max_answer_tokens: int = 64  # the longest span worth considering: what `predict_spans(max_tokens=)` needs
+
+    @abstractmethod
+    def load(self, split: Split, source: str | None = None) -> Sequence[Example]:
+        """The examples of a split, indexable, in a fixed order.
+
+        `source`: a file or folder in the published format, a folder of `<name>/<split>.jsonl.xz`, or a hub name.
+        None: the folder in the environment variable VCC_DATA if that is set, else `hub`.
+        """
+
+    @abstractmethod
+    def metrics(self, predictions: Sequence[Prediction], examples: Sequence[Example]) -> dict[str, float]:
+        """Percentages by name; predictions and examples in the same order. Each of `metric_names` comes with its
+        95% interval over groups, as `<name>_low` and `<name>_high`."""
+
+    def recipe(self, head: Head | None = None) -> Recipe:
+        """The paper's hyper-parameters for this task and head; where it has none, those of its nearest task."""
+        return paper_recipe(self.name, self.check_head(head))
+
+    def results(self) -> tuple[Result, ...]:
+        """The rows of the paper's tables on this task."""
+        return tuple(result for result in RESULTS if result.task == self.name)
+
+    def check_head(self, head: Head | None) -> Head:
+        """The head itself, the default for None; an error for a head the task cannot have."""
+        if head is None:
+            return self.heads[0]
+        if head not in self.heads:
+            raise ValueError(f"task {self.name!r} has no head {head!r}: must be one of {', '.join(self.heads)}")
+        return head

@@ -1,0 +1,11 @@
+"""How many cases the property tests try: 200, or 10,000 with HYPOTHESIS_PROFILE=deep (make test-deep)."""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# No deadline: on a shared machine a slow case says nothing about the code.
+quiet = [HealthCheck.too_slow, HealthCheck.data_too_large]
+settings.register_profile("quick", max_examples=200, deadline=None, suppress_health_check=quiet)
+settings.register_profile("deep", max_examples=10_000, deadline=None, suppress_health_check=quiet)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))

@@ -1,0 +1,89 @@
+"""Pretraining text: reading, the filter, the store."""
+
+import json
+import lzma
+
+import numpy as np
+import pytest
+
+from tests.data.words import bert_like, t5_like
+from vcc.data.corpus import TokenStore, measure_components, prepare, stream_texts
+from vcc.data.records import DataError
+
+WORDS = "one two three four five six seven + - = 1 2 3"
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    root = tmp_path / "corpus"
+    (root / "books").mkdir(parents=True)
+    (root / "sums").mkdir()
+    (root / "books" / "a.txt").write_text("one two three")
+    (root / "books" / "b.jsonl").write_text('{"text": "four five"}\n{"text": "six seven one"}')
+    maths = json.dumps({"text": "1+2=3", "meta": {"pile_set_name": "Maths"}})
+    (root / "sums" / "c.jsonl.xz").write_bytes(lzma.compress(maths.encode()))
+    (root / "sums" / "d.md").write_text("1+1=2")
+    (root / "sums" / "picture.png").write_bytes(b"not text")
+    return root
+
+
+def test_every_kind_of_file_is_read_in_a_fixed_order(corpus):
+    assert [(t.component, t.text) for t in stream_texts(str(corpus))] == [
+        ("books", "one two three"), ("books", "four five"), ("books", "six seven one"), ("Maths", "1+2=3"),
+        ("sums", "1+1=2")]
+    assert [t.text for t in stream_texts(str(corpus / "books" / "b.jsonl"))] == ["four five", "six seven one"]
+
+
+def test_parquet_is_read_too(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet needs pyarrow")
+    import pyarrow
+    parquet.write_table(pyarrow.Table.from_pylist([{"content": "one"}]), tmp_path / "a.parquet")
+    assert [t.text for t in stream_texts(str(tmp_path), field="content")] == ["one"]
+
+
+def test_components_above_the_limit_are_dropped_with_a_report(corpus):
+    report = measure_components(stream_texts(str(corpus)), bert_like(WORDS), limit=0.3)
+    by_name = {c.name: c for c in report.components}
+    # books: 8 words in 13 + 9 + 13 = 35 bytes; sums: 5 tokens in 5 bytes
+    assert by_name["books"].tokens_per_byte == pytest.approx(8 / 35) and by_name["sums"].tokens_per_byte == 1
+    assert str(report).splitlines()[1:] == ["  0.229  kept    books (3 documents measured)",
+                                            "  1.000  DROPPED Maths (1 documents measured)",
+                                            "  1.000  DROPPED sums (1 documents measured)"]
+
+
+def test_the_store_holds_the_kept_documents_each_with_its_end_mark(corpus, tmp_path):
+    tokenizer = bert_like(WORDS)
+    store = prepare(str(corpus), tokenizer, tmp_path / "store")
+    assert tokenizer.decode(store.tokens) == "one two three [SEP] four five [SEP] six seven one [SEP]"
+    assert store.ends.tolist() == [4, 7, 11] and store.tokens.dtype == np.uint16 and "DROPPED Maths" in store.report
+    again = prepare(str(corpus), tokenizer, tmp_path / "store")
+    assert again.ends.tolist() == store.ends.tolist()
+    t5 = prepare(str(corpus), t5_like(WORDS), tmp_path / "store5")
+    assert t5.tokens[3] == 1  # </s>
+
+
+def test_a_store_of_something_else_and_a_damaged_one_are_refused(corpus, tmp_path):
+    prepare(str(corpus), bert_like(WORDS), tmp_path / "store")
+    with pytest.raises(DataError, match="delete it or name another folder"):
+        prepare(str(corpus), t5_like(WORDS), tmp_path / "store")
+    with (tmp_path / "store" / "tokens.bin").open("r+b") as file:
+        file.truncate(4)
+    with pytest.raises(DataError, match="holds 2 tokens of 3 documents, must be 11 of 3"):
+        TokenStore.open(tmp_path / "store")
+
+
+def test_a_store_is_complete_or_absent(corpus, tmp_path):
+    (corpus / "books" / "z.jsonl").write_text('{"broken"')
+    with pytest.raises(DataError, match="z.jsonl:1: not JSON"):
+        prepare(str(corpus), bert_like(WORDS), tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+
+
+def test_nothing_to_read_is_an_error(tmp_path):
+    with pytest.raises(DataError, match="must hold documents"):
+        list(stream_texts(str(tmp_path)))
+    with pytest.raises(DataError, match="no such file or folder"):
+        list(stream_texts(str(tmp_path / "nowhere")))
+    (tmp_path / "a.txt").write_text("1+1")
+    with pytest.raises(DataError, match="nothing is left after the filter"):
+        prepare(str(tmp_path), bert_like(WORDS), tmp_path / "store")

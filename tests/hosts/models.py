@@ -1,0 +1,222 @@
+"""Tiny random Hugging Face models of every family, with every head, and inputs for them. No network."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+from transformers import (
+    BartConfig,
+    BertConfig,
+    CamembertConfig,
+    ElectraConfig,
+    ModernBertConfig,
+    MT5Config,
+    PegasusConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    RobertaConfig,
+    RobertaPreLayerNormConfig,
+    T5Config,
+    XLMRobertaConfig,
+)
+from transformers.models.auto import modeling_auto
+
+import vcc  # registers the wrapped classes
+from vcc.hosts.wrap import CLASSES, HEADS
+
+PAD, LAST, VOCABULARY, TABLE = 0, 3, 120, 80  # ids of padding and of the last token; rows of the position tables
+
+encoder = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "pad_token_id": PAD,
+    "bos_token_id": 2,
+    "eos_token_id": LAST,
+}
+tables = {"max_position_embeddings": TABLE, "type_vocab_size": 2}
+t5 = {
+    "vocab_size": VOCABULARY,
+    "d_model": 32,
+    "d_kv": 8,
+    "d_ff": 48,
+    "num_layers": 3,
+    "num_decoder_layers": 2,
+    "num_heads": 4,
+    "relative_attention_num_buckets": 16,
+    "relative_attention_max_distance": 20,
+    "pad_token_id": PAD,
+    "eos_token_id": LAST,
+    "decoder_start_token_id": PAD,
+    "initializer_factor": 0.5,
+}
+bart = {
+    "vocab_size": VOCABULARY,
+    "d_model": 32,
+    "encoder_layers": 3,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48,
+    "max_position_embeddings": TABLE,
+    "pad_token_id": PAD,
+    "bos_token_id": 2,
+    "eos_token_id": LAST,
+    "decoder_start_token_id": 2,
+    "forced_eos_token_id": None,
+    "init_std": 0.1,
+}
+
+MAKERS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
+    "bert": (BertConfig, encoder | tables),
+    "minilm": (BertConfig, encoder | tables | {"num_attention_heads": 8}),
+    "electra": (ElectraConfig, encoder | tables | {"embedding_size": 24}),
+    "roberta": (RobertaConfig, encoder | tables),
+    "xlm-roberta": (XLMRobertaConfig, encoder | tables),
+    "camembert": (CamembertConfig, encoder | tables),
+    "roberta-prelayernorm": (RobertaPreLayerNormConfig, encoder | tables),
+    "modernbert": (
+        ModernBertConfig,
+        encoder
+        | {"max_position_embeddings": TABLE, "local_attention": 16, "global_attn_every_n_layers": 3}
+        | {"cls_token_id": 2, "sep_token_id": LAST},
+    ),
+    "t5": (T5Config, t5),
+    "t5-v1.1": (T5Config, t5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
+    "mt5": (MT5Config, t5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
+    "bart": (BartConfig, bart),
+    "pegasus": (PegasusConfig, bart | {"decoder_start_token_id": PAD, "scale_embedding": True}),
+}
+FAMILIES = tuple(MAKERS)
+ONE_EACH = ("bert", "electra", "roberta", "roberta-prelayernorm", "modernbert", "t5", "bart", "pegasus")  # hosts
+SEQ2SEQ = ("t5", "t5-v1.1", "mt5", "bart", "pegasus")
+WITH_TABLE = ("bert", "minilm", "electra", "roberta", "xlm-roberta", "camembert", "roberta-prelayernorm", "bart", "pegasus")
+
+OPEN = vcc.VccConfig(scales=(8, 2, 1), budget=(99, 999), window_layers=0, dense_below=0)
+REAL = vcc.VccConfig(scales=(8, 2, 1), budget=(3, 4), window=12, window_layers=1, explore=0.0, dense_below=0)
+
+
+def config_of(family: str, **changes: Any) -> PreTrainedConfig:
+    kind, values = MAKERS[family]
+    return kind(**values, **changes)
+
+
+def heads_of(family: str) -> list[str]:
+    """The Auto classes that have a model of this family."""
+    model_type = MAKERS[family][0].model_type
+    return [auto for auto, (table, _) in HEADS.items() if model_type in getattr(modeling_auto, table)]
+
+
+EVERY_HEAD = [(family, head) for family in FAMILIES for head in heads_of(family) if head != "AutoModel"]
+
+
+@cache
+def weights(family: str, head: str) -> dict[str, Tensor]:
+    """Random weights in float64, the same for every test; biases and norms too, so that each of them matters."""
+    torch.manual_seed(FAMILIES.index(family))
+    model = getattr(transformers, head).from_config(config_of(family), dtype=torch.float64)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data += 0.1 * torch.randn_like(parameter)
+    return model.state_dict()
+
+
+def build(
+    family: str,
+    head: str = "AutoModel",
+    dtype: torch.dtype = torch.float64,
+    attention: str = "sdpa",
+    **changes: Any,
+) -> PreTrainedModel:
+    """An untouched Hugging Face model, in eval mode."""
+    auto = getattr(transformers, head)
+    model = auto.from_config(config_of(family, **changes), dtype=torch.float64, attn_implementation=attention)
+    model.load_state_dict(weights(family, head))
+    return model.to(dtype).eval()
+
+
+def wrapped_class(head: str, family: str) -> type:
+    return CLASSES[type(build(family, head))]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Token ids, what is real of them, and the VIPs: (B, n) each."""
+
+    ids: Tensor
+    real: Tensor
+    vips: Tensor
+
+    def row(self, index: int) -> "Batch":
+        """One sequence alone, without its padding."""
+        kept = self.real[index].bool()
+        return Batch(self.ids[index][kept][None], self.real[index][kept][None], self.vips[index][kept][None])
+
+    def inputs(self, family: str, head: str = "AutoModel") -> dict[str, Tensor]:
+        """The arguments of a forward pass, without the VIPs."""
+        given = {"input_ids": self.ids, "attention_mask": self.real}
+        if head == "AutoModelForMultipleChoice":
+            return {name: tensor[:, None].expand(-1, 2, -1).contiguous() for name, tensor in given.items()}
+        own_decoder = ("AutoModel", "AutoModelForSeq2SeqLM", "AutoModelForMaskedLM")
+        if family in SEQ2SEQ and head in own_decoder:
+            return given | {"decoder_input_ids": torch.arange(5, 12).expand(len(self.ids), 7)}
+        return given
+
+    def arguments(self, family: str, head: str = "AutoModel") -> dict[str, Tensor]:
+        """The same for a wrapped model."""
+        vips = self.vips[:, None].expand(-1, 2, -1) if head == "AutoModelForMultipleChoice" else self.vips
+        return self.inputs(family, head) | {"vip_mask": vips}
+
+
+def ragged(n: int = 45, seed: int = 0) -> Batch:
+    """Three sequences: padded on the right, padded on the left, and not at all; with 7, 2 and 4 VIPs."""
+    ids = torch.randint(8, VOCABULARY - 1, (3, n), generator=torch.Generator().manual_seed(seed))
+    real = torch.ones_like(ids)
+    real[0, n - 11 :] = 0
+    real[1, :9] = 0
+    vips = torch.zeros_like(ids)
+    vips[0, 2:9] = 1
+    vips[1, 20:22] = 1
+    vips[2, [0, 11, 12, n - 1]] = 1
+    ids[0, n - 12], ids[1, -1], ids[2, -1] = LAST, LAST, LAST
+    return Batch(ids.masked_fill(real == 0, PAD), real, vips)
+
+
+def one(n: int = 45, vips: int = 4, seed: int = 0) -> Batch:
+    """One sequence without padding, whose first tokens are the VIPs."""
+    ids = torch.randint(8, VOCABULARY - 1, (1, n), generator=torch.Generator().manual_seed(seed))
+    ids[0, -1] = LAST
+    return Batch(ids, torch.ones_like(ids), (torch.arange(n) < vips).long()[None])
+
+
+def encoded(output: Any) -> Tensor:
+    """The encoder's last hidden state, (B, n, D)."""
+    seq2seq = "encoder_last_hidden_state" in output
+    return output.encoder_last_hidden_state if seq2seq else output.last_hidden_state
+
+
+def states(output: Any) -> tuple[Tensor, ...]:
+    """The encoder's hidden states, (B, n, D) each."""
+    return output.encoder_hidden_states if "encoder_hidden_states" in output else output.hidden_states
+
+
+def difference(actual: Any, expected: Any, real: Tensor | None = None) -> float:
+    """The largest difference between two tensors, or between all tensors of two outputs, relative to the largest number.
+
+    What belongs to padding is not looked at: `real` (B, n).
+    """
+    if not isinstance(expected, Tensor):
+        assert list(actual.keys()) == list(expected.keys())
+        names = [name for name in expected.keys() if isinstance(expected[name], Tensor)]  # noqa: SIM118 (not a dict)
+        assert names
+        return max(difference(actual[name], expected[name], real) for name in names)
+    assert actual.shape == expected.shape and actual.dtype == expected.dtype
+    if real is not None and expected.shape[:2] == real.shape:
+        actual, expected = actual[real.bool()], expected[real.bool()]
+    return float((actual - expected).detach().abs().max() / expected.detach().abs().max())

@@ -1,0 +1,71 @@
+"""A training small enough to be killed fifty times: two layers of width 16 that learn to find a marked token.
+
+    torchrun --nproc-per-node 2 tests/recipes/marked.py OUT '{"fsdp": true}'
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from transformers import BertConfig, BertForQuestionAnswering, PreTrainedModel, set_seed
+
+from vcc.recipes.training import Training, fit, settle
+
+LENGTH, VOCABULARY = 24, 50
+
+
+class Marked(torch.utils.data.Dataset):
+    """Item d: random tokens, one of them replaced by 1; all of it a function of the draw d."""
+
+    def __len__(self) -> int:
+        return 37  # not a multiple of any batch size: epochs end in the middle of batches
+
+    def __getitem__(self, draw: int) -> dict[str, Tensor]:
+        generator = torch.Generator().manual_seed(draw)
+        ids = torch.randint(2, VOCABULARY, (LENGTH,), generator=generator)
+        place = torch.randint(LENGTH, (), generator=generator)
+        return {"input_ids": ids.index_fill(0, place, 1), "attention_mask": torch.ones(LENGTH, dtype=torch.long),
+                "place": place}
+
+
+class Find:
+    def collate(self, items: Any) -> dict[str, Tensor]:
+        return {name: torch.stack([item[name] for item in items]) for name in items[0]}
+
+    def count(self, batch: dict[str, Tensor]) -> Tensor:
+        return torch.tensor(len(batch["place"]))
+
+    def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).start_logits
+        return cross_entropy(logits, batch["place"], reduction="sum")
+
+
+class Suggested:
+    learning_rate, batch_size, epoch_count, warmup_steps, weight_decay = 3e-3, 4, 1, 2, 0.01
+    precision = "bf16"
+
+
+def model(seed: int = 0, dropout: float = 0.1) -> PreTrainedModel:
+    set_seed(seed)
+    return BertForQuestionAnswering(BertConfig(
+        vocab_size=VOCABULARY, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+        max_position_embeddings=LENGTH, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout))
+
+
+def train(out: Path, dropout: float = 0.1, network: PreTrainedModel | None = None, **options: Any) -> Path:
+    """A few seconds of training; the last checkpoint."""
+    training = Training(out=out, **{"steps": 12, "save_every": 3, "log_every": 2, "device": "cpu", "keep": 2, **options})
+    data = Marked()
+    settled = settle(training, Suggested(), len(data))
+    network = network or model(training.seed, dropout)
+    return fit(settled, {"task": "marked", "dropout": dropout}, network, Find(), data, None, LENGTH)
+
+
+if __name__ == "__main__":
+    network = model(dropout=0.0)
+    train(Path(sys.argv[1]), 0.0, network, **json.loads(sys.argv[2]))
+    print("parameters are", {type(parameter).__name__ for parameter in network.parameters()})

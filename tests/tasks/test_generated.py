@@ -1,0 +1,123 @@
+"""Tasks that are made: needle, needle in books, SQuAD in a haystack, bAbI in books."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vcc.data.example import Prediction
+from vcc.data.features import ExampleTokenizer
+from vcc.data.records import DataError
+from vcc.tasks import TASKS
+from vcc.tasks.needle import Needle, needle_tokenizer
+
+FACTS = ["Mary went to the hall.", "Bob slept.", "Mary went to the garden."]
+
+
+@pytest.fixture
+def library(tmp_path):
+    """A folder with tiny books, SQuAD and bAbI."""
+    def write(name, split, rows):
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    for split in ("train", "validation"):
+        lines = [f"Line {i} of a long {split} book." for i in range(300)]
+        write("books", split, [{"id": "b", "text": "\r\n\r\n".join(lines)}])
+        write("squad", split, [{"id": f"{t}{q}", "title": t, "question": f"Which {q}?",
+                                "context": f"It says {t} {q} here. " + "And more words follow. " * 5,
+                                "answers": [f"{t} {q}"] * (q < 3), "answer_starts": [8] * (q < 3)}
+                               for t in "ABC" for q in range(4)])
+    babi = [{"id": f"qa{t}-{i}", "task": f"qa{t}", "facts": FACTS, "question": "Where is Mary?",
+             "answers": ["garden"], "support": [2]} for t in (1, 6) for i in range(20)]
+    write("babi", "train", babi)
+    write("babi", "test", babi)
+    return str(tmp_path)
+
+
+@settings(max_examples=40)
+@given(st.integers(32, 300), st.floats(0, 1), st.integers(1, 8), st.integers(0, 1000))
+def test_a_needle_is_one_of_its_pairs_at_its_depth_in_a_row_exactly_full(length, depth, pairs, i):
+    example = Needle(lengths=(length,), depths=(depth,), pairs=pairs).load("train")[i]
+    words = example.document.split()
+    keys = [word for word in words if word.startswith("key")]
+    assert len(keys) == len(set(keys)) == pairs and example.question in keys
+    place = words.index(example.question)
+    assert f"{words[place]} {words[place + 1]}" == example.answers[0] and words[place + 1].startswith("value")
+    assert abs(place / len(words) - depth) < 2.5 / len(words) + 0.02
+    features = ExampleTokenizer(needle_tokenizer(), "span", length)(example)
+    assert features.length == length and features.cut_tokens == 0
+    (span,) = features.spans
+    assert span == (3 + place, 4 + place)  # after [CLS] key [SEP]
+    (start, end), = example.answer_spans
+    assert example.document[start:end] == example.answers[0]
+
+
+def test_a_needle_follows_from_seed_split_and_index():
+    task = TASKS["needle"](lengths=(64,))
+    assert task.load("train")[7] == task.load("train")[7]
+    others = [task.load("test")[7], task.load("train")[8], TASKS["needle"](lengths=(64,), seed=1).load("train")[7]]
+    assert all(task.load("train")[7].document != other.document for other in others)
+
+
+def test_lengths_and_depths_come_in_turn():
+    examples = TASKS["needle"](lengths=(64, 128), depths=(0.0, 0.5)).load("validation")[:5]
+    assert [e.meta["length"] for e in examples] == [64, 128, 64, 128, 64]
+    assert [e.meta["depth"] for e in examples] == [0.0, 0.0, 0.5, 0.5, 0.0]
+    right = [Prediction(e.id, e.answers[0] if e.meta["length"] == 64 else "") for e in examples]
+    scores = TASKS["needle"]().metrics(right, examples)
+    assert scores["em"] == 60 and scores["em@length=64"] == 100 and scores["em@length=128"] == 0
+    assert scores["em@depth=0.5"] == 50
+
+
+def test_needle_refuses_what_it_cannot_do():
+    with pytest.raises(DataError, match="takes no source"):
+        TASKS["needle"]().load("train", "somewhere")
+    with pytest.raises(ValueError, match="pairs 17 must lie in 1..16"):
+        TASKS["needle"](pairs=17).load("train")
+    with pytest.raises(ValueError, match=r"lengths \(8,\) must be"):
+        TASKS["needle"](lengths=(8,)).load("train")[0]
+
+
+@pytest.mark.parametrize("depth", [0.0, 0.5, 1.0])
+def test_a_needle_in_books_is_a_sentence_at_its_depth(library, depth):
+    example = TASKS["needle_in_books"](lengths=(1000,), depths=(depth,), pairs=3).load("train", library)[3]
+    (start, end), = example.answer_spans
+    city = example.question.split()[-1].rstrip("?")
+    assert f"The secret number of {city} is {example.document[start:end]}." in example.document
+    assert example.document[start:end] == example.answers[0] and example.document.count("The secret number") == 3
+    assert abs(start / len(example.document) - depth) < 0.1
+    assert len(example.document.split()) == pytest.approx(1000 / 1.3, abs=30)
+
+
+@pytest.mark.parametrize("filler", ["squad", "books"])
+def test_squad_in_a_haystack_keeps_its_answers(library, filler):
+    task = TASKS["squad_haystack"](lengths=(600,), depths=(0.5,), filler=filler)
+    examples = task.load("validation", library)
+    assert len(examples) == 12
+    for example in examples:
+        assert tuple(example.document[a:b] for a, b in example.answer_spans) == example.answers
+        assert len(example.document.split()) + len(example.question.split()) == pytest.approx(600 / 1.3, abs=2)
+        if filler == "squad":  # nothing of the same article is in the hay
+            assert example.document.count(f"It says {example.group} ") == 1
+    assert [len(example.answers) for example in examples] == [1, 1, 1, 0] * 3
+    predictions = [Prediction(e.id, e.answers[0] if e.answers else "") for e in examples]
+    assert task.metrics(predictions, list(examples))["em"] == 100
+
+
+def test_babi_facts_lie_in_order_in_the_book(library):
+    task = TASKS["babi_in_books"](lengths=(500,))
+    train, validation, test = (task.load(split, library) for split in ("train", "validation", "test"))
+    assert (len(train), len(validation), len(test)) == (18, 2, 20)  # qa1 only: qa6 answers yes or no
+    assert not {e.id for e in train} & {e.id for e in validation}
+    for example in test:
+        places = [example.document.index(fact) for fact in FACTS]
+        assert places == sorted(places)
+        assert [example.document[a:b] for a, b in example.answer_spans] == ["garden"]
+    with pytest.raises(DataError, match="must name bAbI tasks"):
+        TASKS["babi_in_books"](tasks=("qa99",)).load("test", library)
+
+
+def test_a_missing_book_folder_is_named(tmp_path):
+    with pytest.raises(DataError, match="no validation split of books"):
+        TASKS["needle_in_books"]().load("test", str(tmp_path))

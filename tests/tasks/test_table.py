@@ -1,0 +1,67 @@
+"""The registry of tasks and the paper's numbers."""
+
+import dataclasses
+
+import pytest
+
+from vcc.tasks import TASKS
+from vcc.tasks.paper import RESULTS, paper_compression
+from vcc.tasks.task import Task
+
+
+def test_every_task_has_its_name_a_recipe_for_each_head_and_says_what_is_vip():
+    for name, make in TASKS.items():
+        task = make()
+        assert isinstance(task, Task) and dataclasses.is_dataclass(task) and task.name == name
+        assert task.vips and task.metric_names and task.heads
+        for head in task.heads:
+            recipe = task.recipe(head)
+            assert (recipe.output_length is not None) == (head == "text"), (name, head)
+        assert set(task.options) <= {field.name for field in dataclasses.fields(task)}
+
+
+def test_every_task_of_the_issue_is_there_with_its_heads():
+    heads = {name: make().heads for name, make in TASKS.items()}
+    assert heads["hotpotqa"] == ("span", "text") and heads["wikihop"] == heads["quality"] == ("choice", "text")
+    assert heads["cuad"] == ("span",)
+    for name in ("qasper", "narrative_qa", "contract_nli", "qmsum", "cnn_dailymail", "mediasum", "arxiv", "gov_report",
+                 "summ_screen_fd", "multinews", "squality", "crd3", "sumpubmed"):
+        assert heads[name] == ("text",)
+    for name in ("squad", "squad_haystack", "needle", "needle_in_books", "babi_in_books"):
+        assert heads[name][0] == "span"
+
+
+def test_a_head_the_task_cannot_have_is_refused():
+    with pytest.raises(ValueError, match="task 'cuad' has no head 'text': must be one of span"):
+        TASKS["cuad"]().recipe("text")
+
+
+def test_recipes_are_those_of_the_papers_table():
+    quality = TASKS["quality"]().recipe("choice")
+    assert (quality.batch_size, quality.learning_rates, quality.epochs) == (16, (3e-5, 5e-5), (10, 20))
+    contracts = TASKS["contract_nli"]().recipe()
+    assert (contracts.output_length, contracts.precision, contracts.weight_decay) == (4, "bf16", 0.01)
+    assert TASKS["narrative_qa"]().recipe().epochs == (5,) and TASKS["qmsum"]().recipe().warmup_steps == 100
+    assert not TASKS["cuad"]().recipe().of_paper and TASKS["hotpotqa"]().recipe("span").of_paper
+
+
+def test_results_are_those_of_the_papers_tables():
+    def score(task, method, size, length, metric, head="text"):
+        (found,) = [dict(r.scores)[metric] for r in RESULTS if r.compression is None and
+                    (r.task, r.method, r.size, r.length, r.head) == (task, method, size, length, head)]
+        return found
+    assert score("hotpotqa", "VCC*", "large", 4096, "f1", "span") == 80.0
+    assert score("wikihop", "MRA", "base", 4096, "accuracy", "choice") == 76.1
+    assert score("qmsum", "VCC", "3b", 16384, "rougeL") == 31.1
+    assert score("gov_report", "T5", "base", 4096, "rouge2") == 25.2
+    assert score("mediasum", "VCC", "large", 4096, "rouge1") == 35.8
+    assert score("multinews", "LED", "base", 8192, "rouge2") == 17.8
+    long = [r for r in RESULTS if r.compression]
+    assert [(r.length, r.compression.k, r.compression.h) for r in long] == [
+        (16384, 16, 90), (32768, 32, 55), (32768, 16, 90), (65536, 64, 30), (65536, 16, 90), (131072, 16, 90)]
+    assert {name for name in TASKS if TASKS[name]().results()} == {result.task for result in RESULTS}
+
+
+def test_compression_is_that_of_the_next_listed_length():
+    assert paper_compression(512) == paper_compression(100_000) == paper_compression(10**7)
+    assert paper_compression(5000).scales == (16, 1) and paper_compression(5000).budget == (90,)

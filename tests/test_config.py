@@ -1,0 +1,70 @@
+import json
+
+import pytest
+
+from vcc import VccConfig
+
+
+def test_a_configuration_survives_json() -> None:
+    config = VccConfig(scales=(256, 16, 1), budget=(40, 90), window_layers=2, vip_window="own", dense_below=0)
+    assert VccConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
+def test_lists_are_taken_as_tuples() -> None:
+    assert VccConfig(scales=[4, 1], budget=[3]) == VccConfig(scales=(4, 1), budget=(3,))  # type: ignore[arg-type]
+
+
+def test_a_third_of_the_layers_run_on_windows_by_default() -> None:
+    assert [VccConfig().resolved(layers).window_layers for layers in (2, 6, 12, 24)] == [0, 2, 4, 8]
+    assert VccConfig(window_layers=5).resolved(12).window_layers == 5
+
+
+def test_a_configuration_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        VccConfig().window = 3  # type: ignore[misc]
+
+
+BAD = [
+    ("scales", (16, 2), "ending in 1"),
+    ("scales", (1, 16), "coarse to fine"),
+    ("scales", (6, 4, 1), "each a multiple of the next"),
+    ("scales", (), "positive integers"),
+    ("scales", (-16, 1), "positive integers"),
+    ("scales", (16.0, 1), "positive integers"),
+    ("scales", 16, "a tuple of whole numbers"),
+    ("budget", 90, "a tuple of whole numbers"),
+    ("budget", (), "one for each scale but the last"),
+    ("budget", (40, 90), "one for each scale but the last"),
+    ("budget", (-1,), "non-negative whole number"),
+    ("budget", (2.5,), "non-negative whole number"),
+    ("window", 0, "at least 1"),
+    ("window", -512, "at least 1"),
+    ("window", 1.5, "a whole number of tokens"),
+    ("window_layers", -1, "at least 0"),
+    ("window_layers", True, "a whole number of layers"),
+    ("vip_window", "outside", '"inline" or "own"'),
+    ("explore", -0.1, "from 0 to 1"),
+    ("explore", 1.1, "from 0 to 1"),
+    ("explore", float("nan"), "from 0 to 1"),
+    ("explore", "0.1", "from 0 to 1"),
+    ("dense_below", -1, "at least 0"),
+    ("dense_below", "never", '"auto" or a whole number'),
+    ("max_vips", -1, "at least 0"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "rule"), BAD)
+def test_bad_settings_are_refused_with_value_and_rule(name: str, value: object, rule: str) -> None:
+    with pytest.raises(ValueError) as error:
+        VccConfig(**{name: value})  # type: ignore[arg-type]
+    assert f"{name}={value!r}" in str(error.value) and rule in str(error.value)
+
+
+def test_unknown_settings_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r"unknown VCC settings \['scale'\]; the settings are \['budget'"):
+        VccConfig.from_dict({"scale": (16, 1)})
+
+
+def test_more_window_layers_than_the_model_has_are_refused() -> None:
+    with pytest.raises(ValueError, match="window_layers=9: this model has only 6 layers"):
+        VccConfig(window_layers=9).resolved(6)
