@@ -86,9 +86,7 @@ def test_sdpa_equals_reference(dtype, consecutive, window, biased):
         leaf = qkv.to(precision).detach().requires_grad_()
         leaf_table = table.to(torch.promote_types(precision, torch.float32)).detach().requires_grad_()
         relative = RelativeBias(leaf_table) if biased else None
-        out = attend(
-            *leaf, rows, scale=0.5, relative=relative, window=window, consecutive=consecutive, backend=backend
-        )
+        out = attend(*leaf, rows, scale=0.5, relative=relative, window=window, consecutive=consecutive, backend=backend)
         (out * weight).sum().backward()
         results.append([out, leaf.grad, *([leaf_table.grad] if biased else [])])
     for ours, theirs in zip(*results, strict=True):

@@ -3,7 +3,7 @@ import torch
 
 from tests.tiny import random_rows
 from vcc import Rows
-from vcc.core.rows import compact, concat_rows, log_counts, pad_rows, take, take_rows, wide
+from vcc.core.rows import concat_rows, log_counts, pad_rows, take, take_rows, wide
 
 
 def test_log_counts_weighs_a_row_like_that_many_equal_keys() -> None:
@@ -20,13 +20,6 @@ def test_padding_gets_no_attention_and_all_padding_still_has_a_softmax(dtype: to
     weights = (torch.tensor([9.0, -9.0, 3.0], dtype=dtype) + log_counts(counts, dtype)).softmax(-1)
     assert weights[0].tolist() == [0, 1, 0]
     assert weights[1].isfinite().all() and abs(float(weights[1].sum()) - 1) < 1e-2
-
-
-def test_compact_lists_the_true_entries_in_order() -> None:
-    chosen = torch.tensor([[True, False, True, False], [False, False, False, False], [True, True, True, True]])
-    assert compact(chosen, 2)[0].tolist() == [0, 2]
-    assert compact(chosen, 3)[1].tolist() == [0, 0, 0]
-    assert compact(chosen, 4)[2].tolist() == [0, 1, 2, 3]
 
 
 def test_take_reads_the_same_place_of_every_field() -> None:

@@ -16,6 +16,7 @@ from tests.hosts.models import (
     MAKERS,
     ONE_EACH,
     OPEN,
+    PAD,
     REAL,
     VOCABULARY,
     build,
@@ -45,6 +46,7 @@ def language_model(family: str) -> str:
 def loss_of(model: Any, family: str, **extra: Any) -> Tensor:
     batch = ragged()
     labels = batch.ids[:, :7].clone() if "AutoModelForSeq2SeqLM" in heads_of(family) else batch.ids
+    labels = labels.masked_fill(labels == PAD, -100)
     return model(input_ids=batch.ids, attention_mask=batch.real, labels=labels, **extra).loss
 
 
@@ -65,9 +67,17 @@ def test_checkpointing_gives_the_same_gradients(family: str, reentrant: bool) ->
         found.append((gradients(wrapped), len(runs)))
     (expected, once), (actual, twice) = found
     assert twice == 2 * once > 0, "every layer ran once more in the backward pass"
+    assert same_gradients(actual, expected)
+
+
+def same_gradients(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> bool:
+    """Up to rounding; some are zero in exact arithmetic, such as that of a bias of all keys."""
     assert actual.keys() == expected.keys()
-    for name in expected:
-        assert difference(actual[name], expected[name]) < 1e-10, name
+    largest = max(float(gradient.abs().max()) for gradient in expected.values())
+    for name, gradient in expected.items():
+        scale = max(float(gradient.abs().max()), 1e-6 * largest)
+        assert float((actual[name] - gradient).abs().max()) < 1e-10 * scale, name
+    return True
 
 
 def count_layer_runs(wrapped: Any) -> list[int]:
@@ -131,19 +141,15 @@ def test_no_parameter_loses_its_gradient(family: str, head: str) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_open_cut_has_the_untouched_gradients(family: str) -> None:
-    """With the gates' gradient, which is zero where nothing is closed... except through the scores of the VIPs."""
+    """All tokens are VIPs, so that nothing is chosen: what remains is the layers' own gradient."""
     head, found = language_model(family), []
     for compressed in (False, True):
         model = build(family, head)
         arguments = {"vip_mask": torch.ones_like(ragged().ids)} if compressed else {}
-        # All tokens are VIPs, so no score is taken: what remains is the layers' own gradient.
         loss_of(vcc.wrap(model, OPEN) if compressed else model, family, **arguments).backward()
         found.append(gradients(model))
     expected, actual = found
-    assert expected.keys() <= actual.keys()
-    for name, gradient in expected.items():
-        if float(gradient.abs().max()) > 1e-9:
-            assert difference(actual[name], gradient) < 1e-9, name
+    assert same_gradients({name: actual[name] for name in expected}, expected)
 
 
 class Examples(torch.utils.data.Dataset[dict[str, Tensor]]):
@@ -165,12 +171,10 @@ def arguments(folder: Path, **extra: Any) -> TrainingArguments:
     return TrainingArguments(str(folder), max_steps=3, per_device_train_batch_size=4, **quiet, **extra)
 
 
-@pytest.mark.parametrize("family", ["roberta", "modernbert", "bart"])
+@pytest.mark.parametrize("family", ["roberta", "modernbert"])
 def test_trainer_hands_the_vips_over(family: str, tmp_path: Path) -> None:
     """Columns the model does not know are removed, as Trainer does by default; `vip_mask` is known."""
     wrapped = vcc.wrap(build(family, "AutoModelForSequenceClassification", torch.float32), REAL)
-    if family == "bart":
-        pytest.skip("BART classifies by its one end token, which random tokens do not have")
     before = {name: p.detach().clone() for name, p in wrapped.named_parameters()}
     rows: list[int] = []
     wrapped.register_forward_hook(lambda model, *_: rows.extend(report.rows for report in model.vcc_report()[1:]))
@@ -243,10 +247,7 @@ def test_lora_gradients_do_not_depend_on_checkpointing(family: str) -> None:
             model.enable_input_require_grads()
         loss_of(model, family, vip_mask=ragged().vips).backward()
         found.append(gradients(model))
-    assert found[0].keys() == found[1].keys()
-    for name, gradient in found[0].items():
-        if bool((gradient != 0).any()):
-            assert difference(found[1][name], gradient) < 1e-10, name
+    assert same_gradients(found[1], found[0])
 
 
 @pytest.mark.parametrize("family", ONE_EACH)

@@ -132,9 +132,7 @@ def test_dropout_drops_the_same_probabilities_forward_and_backward(device):
     assert abs(kept.double().mean().item() - (1 - rate)) < 0.02
     assert abs((kept[0] == kept[1]).double().mean().item() - (rate**2 + (1 - rate) ** 2)) < 0.04  # independent
 
-    q, k, v, table = (
-        part.double().detach().requires_grad_() for part in (case.q, case.k, case.v, case.table)
-    )
+    q, k, v, table = (part.double().detach().requires_grad_() for part in (case.q, case.k, case.v, case.table))
     whole = attend(q, k, torch.eye(r, 64, device=device).double().expand_as(v), case.rows, relative=RelativeBias(table),
                    backend="reference")[..., :r]  # fmt: skip
     out = (whole * kept / (1 - rate)) @ v

@@ -117,7 +117,7 @@ def distances(queries: Tensor, keys: Tensor) -> Tensor:
 
 
 def key_bias(counts: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """log(counts), (B, r); padding is UNSEEN. A batch element that is all padding sees all of it: finite, and unused."""
+    """log(counts), (B, r); padding is UNSEEN. A batch element of padding alone sees all of it: finite, and unused."""
     real = counts > 0
     bias = torch.where(real, counts, 1).to(dtype).log().masked_fill(~real, UNSEEN)
     return bias.masked_fill(~real.any(1, keepdim=True), 0.0)
@@ -266,7 +266,7 @@ def _sdpa(
 def fold(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
     """q, k, v with FOLDED more head dimensions, so that scale q k^T gains `bias` (B, r) per key.
 
-    The queries get ones and the keys bias / scale, as a sum of three numbers where one alone would be rounded to 8 bits.
+    The queries get ones and the keys bias / scale, in three pieces where one alone would be rounded to 8 bits.
     """
     pieces = 1 if k.dtype == bias.dtype else 3
     rest = (bias / scale).clamp(min=torch.finfo(k.dtype).min / 2)

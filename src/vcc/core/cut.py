@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vcc.core.rows import Rows, compact, concat_rows, take, take_rows
-from vcc.core.tree import SegmentTree, child_weights, siblings
+from vcc.core.rows import Rows, concat_rows, flat_index, take, take_rows
+from vcc.core.tree import SegmentTree, child_weights, siblings, weighted_mean
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,9 @@ def choose_cut(
         mu = score(visited)
         if mu.shape != visited.counts.shape:
             raise ValueError(f"score returned shape {tuple(mu.shape)}; it must be {tuple(visited.counts.shape)}")
-        top = best(explored(mu.detach(), explore), visited.counts > 0, min(wanted, len(visited)))
-        closed = torch.ones_like(mu, dtype=torch.bool).scatter(1, top, False)
+        top, rest = best(explored(mu.detach(), explore), visited.counts > 0, min(wanted, len(visited)))
         opened.append(top)
-        kept.append(compact(closed, len(visited) - top.shape[1]))
+        kept.append(rest)
         opened_nodes.append(top if nodes is None else nodes.gather(1, top))
         if mu.requires_grad:
             gates.append(straight_through(mu.gather(1, top)))
@@ -98,7 +97,7 @@ def add_to_cut(tree: SegmentTree, cut: Cut, update: Tensor, in_place: bool = Fal
         opened, nodes, fan_out = cut.opened[depth], cut.opened_nodes[depth], tree.fan_outs[depth]
         weights = child_weights(take(siblings(tree.counts[depth + 1], fan_out), nodes))
         children = siblings(moved, fan_out)
-        parents = (weights[:, :, None] @ children).squeeze(2)
+        parents = weighted_mean(weights, children)
         blocks = siblings(differences[depth], fan_out).flatten(2)  # one block of f * D numbers per parent
         change = (parents[:, :, None] - children).flatten(2)
         differences[depth] = add_rows(blocks, nodes, change, in_place).view(differences[depth].shape)
@@ -115,8 +114,9 @@ def add_to_cut(tree: SegmentTree, cut: Cut, update: Tensor, in_place: bool = Fal
 
 def add_rows(target: Tensor, index: Tensor, values: Tensor, in_place: bool) -> Tensor:
     """target (B, n, D) with values (B, k, D) added at index (B, k)."""
-    index = index[..., None].expand_as(values)
-    return target.scatter_add_(1, index, values) if in_place else target.scatter_add(1, index, values)
+    rows, at, new = target.flatten(0, 1), flat_index(index, target.shape[1]), values.flatten(0, 1)
+    added = rows.index_add_(0, at, new) if in_place else rows.index_add(0, at, new)
+    return added.view(target.shape)
 
 
 def child_nodes(nodes: Tensor, fan_out: int) -> Tensor:
@@ -140,16 +140,24 @@ def children(tree: SegmentTree, depth: int, parents: Rows, nodes: Tensor, gate: 
     return Rows(hidden, counts, positions)
 
 
-def best(score: Tensor, real: Tensor, wanted: int) -> Tensor:
-    """The `wanted` largest entries of score (B, v), ascending places; the first wins a tie, padding comes last.
+def best(score: Tensor, real: Tensor, wanted: int) -> tuple[Tensor, Tensor]:
+    """Places of the `wanted` largest entries of score (B, v), and of the others, ascending: (B, h) and (B, v - h).
 
-    Score and place are packed into one integer, because top-k alone breaks ties differently at different lengths.
+    The first wins a tie and padding comes last: score and place are packed into one integer, because top-k alone breaks
+    ties differently at different lengths. A running count seats everyone, so that nothing is sorted.
     """
     bits = score.float().nan_to_num(nan=-torch.inf).add(0.0).view(torch.int32)  # + 0.0 turns -0.0 into 0.0
     ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(torch.int64)  # integers in the floats' order
     ordered = torch.where(real, ordered, -(1 << 31))
-    place = torch.arange(score.shape[1], device=score.device)
-    return ((ordered << 31) - place).topk(wanted, dim=1, sorted=False).indices.sort(1).values
+    place = torch.arange(score.shape[1], device=score.device).expand_as(score)
+    if wanted == 0:
+        return place[:, :0], place
+    rank = (ordered << 31) - place
+    closed = rank < rank.topk(wanted, dim=1, sorted=False).values.amin(1, keepdim=True)
+    passed = closed.cumsum(1)
+    seats = torch.where(closed, wanted - 1 + passed, place - passed)
+    places = torch.zeros_like(seats).scatter(1, seats, place)
+    return places[:, :wanted], places[:, wanted:]
 
 
 def explored(score: Tensor, explore: float) -> Tensor:

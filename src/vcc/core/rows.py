@@ -53,15 +53,22 @@ def log_counts(counts: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     return logs.masked_fill(~real, torch.finfo(dtype).min)
 
 
+def flat_index(index: Tensor, n: int) -> Tensor:
+    """index (B, k) into (B, n, ...) -> (B * k,) into (B * n, ...), where whole rows are copied and added fastest."""
+    if index.shape[0] == 1:
+        return index.flatten()
+    return (index + n * torch.arange(index.shape[0], device=index.device)[:, None]).flatten()
+
+
 def take(values: Tensor, index: Tensor) -> Tensor:
     """values (B, n, ...) at index (B, k) -> (B, k, ...)."""
-    index = index.view(*index.shape, *[1] * (values.ndim - 2)).expand(-1, -1, *values.shape[2:])
-    return values.gather(1, index)
+    taken = values.flatten(0, 1).index_select(0, flat_index(index, values.shape[1]))
+    return taken.unflatten(0, index.shape)
 
 
 def take_rows(rows: Rows, index: Tensor) -> Rows:
     """The rows at index (B, k)."""
-    return Rows(take(rows.hidden, index), rows.counts.gather(1, index), rows.positions.gather(1, index))
+    return Rows(take(rows.hidden, index), take(rows.counts, index), take(rows.positions, index))
 
 
 def concat_rows(*parts: Rows) -> Rows:
@@ -89,15 +96,3 @@ def pad_rows(rows: Rows, length: int) -> Rows:
 def wide(dtype: torch.dtype) -> torch.dtype:
     """The type in which sums over many layers are kept: float32, or float64 if the model is."""
     return torch.float64 if dtype == torch.float64 else torch.float32
-
-
-def compact(chosen: Tensor, size: int) -> Tensor:
-    """Indices of the true entries of chosen (B, n), ascending, as (B, size); missing ones point to entry 0.
-
-    A running count gives each entry its place, so nothing is sorted and nothing waits for the device.
-    """
-    batch, n = chosen.shape
-    place = torch.where(chosen, chosen.cumsum(1) - 1, size)  # everything not chosen lands in one spare slot
-    index = torch.zeros(batch, size + 1, dtype=torch.int64, device=chosen.device)
-    source = torch.arange(n, device=chosen.device).expand(batch, n)
-    return index.scatter(1, place.clamp(max=size), source)[:, :size]

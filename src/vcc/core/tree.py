@@ -52,6 +52,11 @@ def child_weights(counts: Tensor) -> Tensor:
     return counts / counts.sum(2, keepdim=True).clamp(min=1)
 
 
+def weighted_mean(weights: Tensor, children: Tensor) -> Tensor:
+    """(B, m, f), (B, m, f, D) -> (B, m, D). Not a matrix product, which may be set to round its input to 10 bits."""
+    return (weights[..., None] * children).sum(2)
+
+
 def build_tree(rows: Rows, scales: tuple[int, ...]) -> SegmentTree:
     """Means from the bottom up (the paper's recursive pooling, weighted by counts), then differences: O(n D), once."""
     scales = tuple(scales)
@@ -64,7 +69,7 @@ def build_tree(rows: Rows, scales: tuple[int, ...]) -> SegmentTree:
     for coarse, fine in reversed(list(pairwise(scales))):
         children = siblings(nodes, coarse // fine)
         weights = child_weights(siblings(counts[0], coarse // fine))
-        parents = (weights[:, :, None] @ children).squeeze(2)
+        parents = weighted_mean(weights, children)
         differences.insert(0, (parents[:, :, None] - children).view(nodes.shape))
         positions.insert(0, (weights * siblings(positions[0], coarse // fine)).sum(2))
         counts.insert(0, siblings(counts[0], coarse // fine).sum(2))

@@ -1,4 +1,4 @@
-"""Attention with a bias per key and, from the rows' positions, T5's relative bias or a local window, as one operation of
+"""Attention with a bias per key and, from the rows' positions, T5's relative bias or a local window: one operation of
 torch, with its gradient. The kernels, and why they are fast, are in `tiles.py`. Imported only where Triton is."""
 
 # mypy: disable-error-code="no-untyped-def"
@@ -64,6 +64,10 @@ class Bias:
     dropout: float
 
     @property
+    def padded_r(self) -> int:
+        return self.keys.shape[1]
+
+    @property
     def far(self) -> int:
         return self.starts[-1] if self.starts else 0
 
@@ -113,8 +117,8 @@ def prepare(q: Tensor, bias: Bias, *blocks: Blocks) -> Prepared:
     if bound_programs + bias_programs:
         table = biases if bias.table is None else bias.table
         tiles._prepare_kernel[(bound_programs + bias_programs,)](
-            bias.positions, table, bounds, biases, edges, r, heads, grains, bound_programs, table.stride(0), table.stride(-1),
-            GRAIN=grain, REACH=reach, STARTS=bias.starts, BLOCK=256, num_warps=4,
+            bias.positions, table, bounds, biases, edges, r, heads, grains, bound_programs, table.stride(0),
+            table.stride(-1), GRAIN=grain, REACH=reach, STARTS=bias.starts, BLOCK=256, num_warps=4,
         )  # fmt: skip
     return Prepared(grain, grains, reach, bounds, biases, edges)
 
@@ -154,13 +158,14 @@ def forward(q: Tensor, k: Tensor, v: Tensor, bias: Bias, plan: Plan | None = Non
     batch, heads, r, features = q.shape
     blocks = (plan or choose_plan(q.dtype, features)).forward
     out = empty_heads(q)
-    lse = q.new_empty(batch, heads, bias.keys.shape[1], dtype=torch.float32)
+    lse = q.new_empty(batch, heads, bias.padded_r, dtype=torch.float32)
     with torch.cuda.device_of(q):
         ready = prepare(q, bias, blocks)
         tiles._forward_kernel[(batch * heads * triton.cdiv(r, blocks.queries),)](
             q, k, v, bias.keys, bias.positions, ready.bounds, ready.biases, out, lse,
-            *strides(q), *strides(k), *strides(v), *strides(out), heads, r, bias.keys.shape[1], ready.grains, bias.scale * LOG2E,
-            *bias.numbers(), EDGE=EDGE, GRAIN=ready.grain, REACH=ready.reach, **bias.flags(), **shape_of(q, blocks),
+            *strides(q), *strides(k), *strides(v), *strides(out), heads, r, bias.padded_r, ready.grains,
+            bias.scale * LOG2E, *bias.numbers(),
+            EDGE=EDGE, GRAIN=ready.grain, REACH=ready.reach, **bias.flags(), **shape_of(q, blocks),
         )  # fmt: skip
     return out, lse
 
@@ -197,22 +202,22 @@ def backward(
         ready = prepare(q, bias, plan.query, plan.key)
         common: dict[str, Any] = {"GRAIN": ready.grain, "REACH": ready.reach, **bias.flags()}
         tiles._query_kernel[(batch * heads * rows,)](
-            q, k, v, bias.keys, bias.positions, ready.bounds, ready.biases, ready.edges, out, grad, lse, delta, dq, partial,
-            *strides(q), *strides(k), *strides(v), *strides(out), *strides(grad), *strides(dq), heads, r, bias.keys.shape[1], ready.grains,
-            shares, factor, bias.scale, *bias.numbers(),
+            q, k, v, bias.keys, bias.positions, ready.bounds, ready.biases, ready.edges, out, grad, lse, delta, dq,
+            partial, *strides(q), *strides(k), *strides(v), *strides(out), *strides(grad), *strides(dq),
+            heads, r, bias.padded_r, ready.grains, shares, factor, bias.scale, *bias.numbers(),
             EDGE=EDGE, BUCKETS=buckets, TABLE_GRAD=table_grad, **common, **shape_of(q, plan.query),
         )  # fmt: skip
         tiles._key_kernel[(batch * heads * triton.cdiv(r, plan.key.keys),)](
             q, k, v, bias.keys, bias.positions, ready.bounds, ready.biases, grad, lse, delta, dk, dv,
-            *strides(q), *strides(k), *strides(v), *strides(grad), *strides(dk), heads, r, bias.keys.shape[1], ready.grains,
+            *strides(q), *strides(k), *strides(v), *strides(grad), *strides(dk), heads, r, bias.padded_r, ready.grains,
             factor, bias.scale, *bias.numbers(), **common, **shape_of(q, plan.key),
         )  # fmt: skip
         if table_grad and bias.consecutive:
             blocks = Blocks(plan.query.queries, plan.query.keys, plan.table_warps, plan.table_stages)
             tiles._table_kernel[(heads * rows * near * splits,)](
                 q, k, v, bias.keys, ready.biases, ready.edges, grad, lse, delta, partial,
-                *strides(q), *strides(k), *strides(v), *strides(grad), batch, heads, r, bias.keys.shape[1], splits, rows * batch, shares,
-                factor, *bias.numbers(),
+                *strides(q), *strides(k), *strides(v), *strides(grad), batch, heads, r, bias.padded_r, splits,
+                rows * batch, shares, factor, *bias.numbers(),
                 NEAR=near, HAS_WINDOW=bias.window >= 0, HAS_DROPOUT=bias.seed is not None, FAR=bias.far,
                 REACH=ready.reach, BUCKETS=buckets, **shape_of(q, blocks),
             )  # fmt: skip

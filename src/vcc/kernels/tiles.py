@@ -7,7 +7,8 @@ whose distances are all that large and of one sign, most of them, needs one numb
 diagonal look each distance up. The gradient of the bucket table is reduced inside the tile and written once per
 program: no atomics, so a run is reproducible.
 
-Scores are kept in base 2 (multiplied by log2 e), where the machine's exponential lives. `relative_attention.py` launches these.
+Scores are kept in base 2 (multiplied by log2 e), where the machine's exponential lives. `relative_attention.py`
+launches these.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -19,7 +20,7 @@ import triton.language as tl
 LOG2E = tl.constexpr(1.4426950408889634)
 HIDDEN = tl.constexpr(-1e30)  # the score of a key outside the window; finite, so that an all-hidden tile has no NaN
 
-# Arguments that differ from input to input: without this, a kernel would be compiled anew where one is 1 or divides by 16.
+# Arguments that differ from input to input: else a kernel would be compiled anew where one is 1 or divides by 16.
 LENGTHS = ("B", "H", "r", "grains", "bound_programs", "shares", "splits", "first_share", "threshold")
 
 # ---------------------------------------------------------------------------------------------------------- tile parts
@@ -121,15 +122,14 @@ def _scores(
         s = qk * factor + tl.where(itself, tl.maximum(key_bias, 0.0), key_bias)
     else:
         s = qk * factor + key_bias
-    if HAS_TABLE:
-        if not (is_right or is_left):
-            distance = _distance(position_base, q_start, k_start, r, M, N, TURNED, CONSECUTIVE)
-            if CONSECUTIVE:
-                index = distance
-            else:  # to the nearest integer, halves away from zero
-                size = tl.minimum(tl.abs(distance) + 0.5, FAR).to(tl.int32)
-                index = tl.where(distance < 0, -size, size)
-            s += _look_up(centre, index, ASM)
+    if HAS_TABLE and not (is_right or is_left):
+        distance = _distance(position_base, q_start, k_start, r, M, N, TURNED, CONSECUTIVE)
+        if CONSECUTIVE:
+            index = distance
+        else:  # to the nearest integer, halves away from zero
+            size = tl.minimum(tl.abs(distance) + 0.5, FAR).to(tl.int32)
+            index = tl.where(distance < 0, -size, size)
+        s += _look_up(centre, index, ASM)
     if HAS_WINDOW:
         distance = _distance(position_base, q_start, k_start, r, M, N, TURNED, CONSECUTIVE)
         s = tl.where(tl.abs(distance) <= window, s, HIDDEN)
@@ -243,8 +243,9 @@ def _forward_tile(
     total = total * shrink + tl.sum(p, 1)
     acc = acc * shrink[:, None]
     if HAS_DROPOUT:
+        q_row = q_start + tl.arange(0, M)
         k_row = start + tl.arange(0, N)
-        p = tl.where(_kept(seed, pair, (q_start + tl.arange(0, M))[:, None], k_row[None, :], threshold), p, 0.0)
+        p = tl.where(_kept(seed, pair, q_row[:, None], k_row[None, :], threshold), p, 0.0)
     v = _tile(v_base, start, v_stride, r, N, D, PADDED)
     acc = tl.dot(p.to(v.dtype), v, acc, input_precision=PRECISION)
     return acc, total, new_top
@@ -253,7 +254,8 @@ def _forward_tile(
 @triton.jit(do_not_specialize=LENGTHS)
 def _forward_kernel(
     Q, K, V, KeyBias, Positions, Bounds, Biases, Out, Lse,
-    q_sb, q_sh, q_sr, k_sb, k_sh, k_sr, v_sb, v_sh, v_sr, o_sb, o_sh, o_sr, H, r, padded_r, grains, factor, window, Seed, threshold, keep_scale,
+    q_sb, q_sh, q_sr, k_sb, k_sh, k_sr, v_sb, v_sh, v_sr, o_sb, o_sh, o_sr, H, r, padded_r, grains,
+    factor, window, Seed, threshold, keep_scale,
     D: tl.constexpr, PADDED: tl.constexpr, M: tl.constexpr, N: tl.constexpr, GRAIN: tl.constexpr, EDGE: tl.constexpr,
     HAS_TABLE: tl.constexpr, HAS_WINDOW: tl.constexpr, CONSECUTIVE: tl.constexpr, FAR: tl.constexpr,
     REACH: tl.constexpr, HAS_DROPOUT: tl.constexpr, PRECISION: tl.constexpr, ASM: tl.constexpr,
@@ -320,8 +322,9 @@ def _query_tile(
         centre, left, right, window, M, N, False, HAS_TABLE, HAS_WINDOW, CONSECUTIVE, FAR, ASM,
     )  # fmt: skip
     if HAS_DROPOUT:
+        q_row = q_start + tl.arange(0, M)
         k_row = start + tl.arange(0, N)
-        dp = tl.where(_kept(seed, pair, (q_start + tl.arange(0, M))[:, None], k_row[None, :], threshold), dp * keep_scale, 0.0)
+        dp = tl.where(_kept(seed, pair, q_row[:, None], k_row[None, :], threshold), dp * keep_scale, 0.0)
     ds = tl.exp2(s - lse[:, None]) * (dp - delta[:, None])
     dq = tl.dot(ds.to(k.dtype), k, dq, input_precision=PRECISION)
     if TABLE_GRAD:
@@ -486,15 +489,15 @@ def _key_kernel(
 @triton.jit(do_not_specialize=LENGTHS)
 def _table_kernel(
     Q, K, V, KeyBias, Biases, Edges, Grad, Lse, Delta, Partial,
-    q_sb, q_sh, q_sr, k_sb, k_sh, k_sr, v_sb, v_sh, v_sr, g_sb, g_sh, g_sr, B, H, r, padded_r, splits, first_share, shares,
-    factor, window, Seed, threshold, keep_scale,
+    q_sb, q_sh, q_sr, k_sb, k_sh, k_sr, v_sb, v_sh, v_sr, g_sb, g_sh, g_sr, B, H, r, padded_r,
+    splits, first_share, shares, factor, window, Seed, threshold, keep_scale,
     D: tl.constexpr, PADDED: tl.constexpr, M: tl.constexpr, N: tl.constexpr, NEAR: tl.constexpr,
     HAS_WINDOW: tl.constexpr, FAR: tl.constexpr, REACH: tl.constexpr, BUCKETS: tl.constexpr,
     HAS_DROPOUT: tl.constexpr, PRECISION: tl.constexpr, ASM: tl.constexpr,
 ):  # fmt: skip
-    """Backward of the table where rows are neighbouring tokens: the distances in a near tile are the same in every batch
-    row, so one program adds ds up over its split of the batch and sorts the sum into buckets once. M and N are those
-    of `_query_kernel`, which does the far tiles; NEAR is how many tiles of keys may be near one of queries."""
+    """Backward of the table where rows are neighbouring tokens: the distances in a near tile are the same in every
+    batch row, so one program adds ds up over its split of the batch and sorts the sum into buckets once. M and N are
+    those of `_query_kernel`, which does the far tiles; NEAR: how many tiles of keys may be near one of queries."""
     split = tl.program_id(0) % splits
     j = tl.program_id(0) // splits % NEAR
     tile = tl.program_id(0) // (splits * NEAR) % tl.cdiv(r, M)

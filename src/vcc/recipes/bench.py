@@ -4,6 +4,7 @@ import os
 import platform
 from dataclasses import replace
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,7 +15,8 @@ from rich.console import Console
 from vcc.recipes import bench_report as report
 from vcc.recipes.bench_measure import Cell, Settings, measure
 from vcc.recipes.bench_models import CONTENDERS, OURS
-from vcc.recipes.bench_profile import profile as profiled
+from vcc.recipes.bench_profile import Profile
+from vcc.recipes.bench_profile import profile as stages_of
 from vcc.recipes.failures import UsageError
 
 PEERS = ("t5", "longt5-global", "led", "longformer", "bigbird", "modernbert")
@@ -63,10 +65,17 @@ def bench(
                 run = replace(run, cells=(*run.cells, cell))
                 report.save(run, out / "bench.json")  # after every cell, so that nothing measured is lost
                 console.print(f"{length:,} {model} {mode}: {report.shown_time(cell)}", style="dim")
-            if profile and model in OURS:
-                run = replace(run, profiles=(*run.profiles, profiled(model, length, mode, settings)))
+                if profile and model in OURS:
+                    stages = stages_of(model, length, mode, settings)
+                    if isinstance(stages, Profile):
+                        run = replace(run, profiles=(*run.profiles, stages))
+                    else:
+                        console.print(f"{length:,} {model} {mode}: no profile: {stages}", style="dim")
     report.save(run, out / "bench.json")
-    report.plot(run, out / "bench.png")
+    if find_spec("matplotlib"):
+        report.plot(run, out / "bench.png")
+    else:
+        console.print("no bench.png: matplotlib is not installed (pip install 'vcc-transformers[bench]')")
     return printed(run, console, markdown)
 
 
@@ -84,13 +93,12 @@ def check(settings: Settings) -> None:
 
 
 def skipped(run: report.Run, model: str, length: int, mode: str) -> Cell | None:
-    """The cell's place holder, if a limit is set and the last shorter length of the same model predicts more."""
-    before = [c for c in run.cells if (c.model, c.mode) == (model, mode) and c.length < length and c.ms]
-    if run.settings.limit is None or not before:
+    """The place holder of a cell that shorter ones of the same model predict to take longer than the limit, if any."""
+    before = [c for c in run.cells if (c.model, c.mode) == (model, mode) and c.length < length]
+    seconds = max(((cell.ms or 0) / 1e3 * (length / cell.length) ** 2 for cell in before), default=0.0)
+    if run.settings.limit is None or seconds <= run.settings.limit:
         return None
-    seconds = (before[-1].ms or 0) / 1e3 * (length / before[-1].length) ** 2
-    outcome = f"skipped: {seconds:.0f} s predicted"
-    return Cell(model, length, mode, outcome) if seconds > run.settings.limit else None
+    return Cell(model, length, mode, f"skipped: {seconds:.0f} s predicted")
 
 
 def printed(run: report.Run, console: Console, markdown: bool) -> report.Run:

@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 import vcc
 from vcc.recipes.bench_models import OURS, SIZES, Kernels, attention_of, build, inputs
 
+Result = TypeVar("Result")
 FILL = 0.5  # seconds of repeated runs
 SLOW = 5.0  # seconds; a run as long as that is measured once
 
@@ -56,17 +57,22 @@ class Cell:
 def measure(name: str, n: int, mode: str, settings: Settings) -> Cell:
     """Build, run and time one model; a failure becomes the cell's outcome."""
     device = torch.device(settings.device)
+    result = alone(lambda: measured(name, n, mode, settings, device), device)
+    return Cell(name, n, mode, result) if isinstance(result, str) else result
+
+
+def alone(work: Callable[[], Result], device: torch.device) -> Result | str:
+    """The result of the work, or why there is none; nothing of it stays behind in memory."""
     try:
         with memory_limit(device):
-            cell = measured(name, n, mode, settings, device)
+            result: Result | str = work()
     except Exception as error:
-        cell = Cell(name, n, mode, why(error))
-    gc.collect()  # here the traceback, which held the tensors of a failed run, is gone
+        result = why(error)
+    gc.collect()  # here the traceback, which held the tensors of a failure, is gone
+    torch.compiler.reset()
     if device.type == "cuda":
         torch.cuda.empty_cache()
-    if settings.compile != "none":
-        torch.compiler.reset()
-    return cell
+    return result
 
 
 def measured(name: str, n: int, mode: str, settings: Settings, device: torch.device) -> Cell:
@@ -186,8 +192,8 @@ def peak_gib(device: torch.device, before: int) -> float | None:
 
 @contextlib.contextmanager
 def memory_limit(device: torch.device) -> Iterator[None]:
-    """On a CPU, an allocation beyond what is free fails, where the system would end the process."""
-    free = free_bytes() if device.type == "cpu" else 0
+    """On a CPU, an allocation of nearly all that is free fails, where the system would end some process."""
+    free = free_bytes() * 4 // 5 if device.type == "cpu" else 0
     if not free:
         yield
         return

@@ -151,7 +151,7 @@ class Kernels(TorchDispatchMode):
 
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = op._schema.name
-        if name == "vcc::attention":
+        if name.startswith("vcc::attention"):
             self.seen.add("triton")
         elif name.startswith("aten::_scaled_dot_product") and "backward" not in name:
             self.seen.add("sdpa " + name.removeprefix("aten::_scaled_dot_product_").partition("_attention")[0])

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import torch
 
 from vcc.hosts.reader import find_reader
-from vcc.recipes.bench_measure import Settings, clock, prepare, wait
+from vcc.recipes.bench_measure import Settings, alone, clock, prepare, wait
 
 RUNS = 5
 FUNCTIONS = {  # of vcc/encode.py
@@ -68,9 +68,13 @@ class Stopwatch:
         return sum(start.elapsed_time(end) if self.cuda else (end - start) * 1e3 for start, end in spans)
 
 
-def profile(name: str, n: int, mode: str, settings: Settings) -> Profile:
-    """One of our models with every stage timed; the mean of a few runs."""
+def profile(name: str, n: int, mode: str, settings: Settings) -> Profile | str:
+    """One of our models with every stage timed; the mean of a few runs, or why there is none."""
     device = torch.device(settings.device)
+    return alone(lambda: profiled(name, n, mode, settings, device), device)
+
+
+def profiled(name: str, n: int, mode: str, settings: Settings, device: torch.device) -> Profile:
     step, model, _ = prepare(name, n, mode, replace(settings, compile="none"), device)
     step()
     host, watch = find_reader(model).host_class, Stopwatch(device)

@@ -142,6 +142,7 @@ class VccTrainer(Trainer):
         assert self.evaluation is not None
         metrics = {f"eval_{name}": value for name, value in self.evaluation(self.model).items()}
         self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
     # --- optimizer ------------------------------------------------------------------------------------------

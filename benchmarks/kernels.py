@@ -1,0 +1,468 @@
+"""Check and time every backend of `attend` on the GPU at hand, and the block sizes of the fused kernel.
+
+    PYTHONPATH=src python benchmarks/kernels.py                    everything; JSON to $OUT/kernels.json if OUT is set
+    PYTHONPATH=src python benchmarks/kernels.py check              one section: compile, check, time, tune
+
+Each section runs in a process of its own: a kernel that fails, or even poisons the device, spoils its section alone.
+"""
+
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from vcc.core.attend import RelativeBias, attend, fold, key_bias
+from vcc.core.rows import Rows
+
+HEADS, FEATURES = 12, 64
+BF16 = torch.bfloat16
+
+
+# ------------------------------------------------------------------------------------------------------------- problems
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One layer's attention: compressed rows of a long text, or windows of neighbouring tokens."""
+
+    name: str
+    batch: int
+    r: int
+    tokens: int = 0  # 0: windows
+    vips: int = 0
+    opened: int = 0
+
+    @property
+    def flops(self) -> float:
+        return 4.0 * self.batch * HEADS * self.r**2 * FEATURES
+
+    def rows(self, ragged: bool = False) -> Rows:
+        generator = torch.Generator().manual_seed(0)
+        if self.tokens:
+            nodes = self.tokens // 16
+            opened = torch.randperm(nodes, generator=generator)[: self.opened].sort().values
+            closed = torch.ones(nodes, dtype=torch.bool)
+            closed[opened] = False
+            children = (opened[:, None] * 16 + torch.arange(16)).flatten()
+            positions = torch.cat([torch.arange(self.vips), closed.nonzero().squeeze(1) * 16 + 7.5, children])
+            counts = torch.ones(self.r)
+            counts[self.vips : self.vips + nodes - self.opened] = 16
+            positions, counts = positions.expand(self.batch, -1), counts.repeat(self.batch, 1)
+        else:
+            positions = torch.arange(self.batch * self.r).view(self.batch, self.r)
+            counts = torch.ones(self.batch, self.r)
+        if ragged:
+            counts[-1, -self.r // 5 :] = 0
+        return Rows(torch.zeros(self.batch, self.r, 1).cuda(), counts.cuda(), positions.float().cuda())
+
+    def heads(self, dtype: torch.dtype, heads: int = HEADS, features: int = FEATURES) -> list[Tensor]:
+        """q, k, v and the gradient of the output, as a layer has them: (B, r, H, d) seen as (B, H, r, d)."""
+        shape = (self.batch, self.r, heads, features)
+        return [torch.randn(shape, device="cuda").to(dtype).transpose(1, 2) for _ in range(4)]
+
+
+def compressed(name: str, tokens: int, vips: int, opened: int, batch: int = 1) -> Problem:
+    return Problem(name, batch, vips + tokens // 16 - opened + 16 * opened, tokens, vips, opened)
+
+
+LONG = compressed("128K", 131072, 48, 90)
+MIDDLE = compressed("16K", 16384, 32, 90)
+SHORT = compressed("4K", 4096, 288, 80)
+WINDOWS = [Problem(f"{number} windows", number, 512) for number in (8, 32, 256)]
+PROBLEMS = [SHORT, MIDDLE, LONG, *WINDOWS]
+
+
+def table() -> Tensor:
+    return torch.randn(32, HEADS, device="cuda") * 0.5
+
+
+# ----------------------------------------------------------------------------------------------------- fused, by blocks
+
+
+def plans() -> dict[str, Any]:
+    """The default plan, and plans that differ from it in one kernel."""
+    from vcc.kernels.relative_attention import Blocks, choose_plan
+
+    default = choose_plan(BF16, FEATURES)
+    shapes = {
+        "forward": [
+            (128, 64, 4, 3), (128, 64, 4, 2), (128, 128, 8, 2), (128, 128, 8, 3), (128, 128, 4, 2), (64, 64, 4, 3),
+            (64, 128, 4, 2), (128, 64, 8, 3), (128, 32, 4, 4),
+        ],
+        "query": [(64, 64, 4, 2), (64, 64, 4, 3), (128, 64, 8, 2), (128, 64, 4, 2), (128, 128, 8, 2), (64, 32, 4, 3)],
+        "key": [(64, 128, 8, 2), (64, 128, 8, 3), (64, 64, 4, 2), (128, 64, 4, 2), (128, 128, 8, 2), (32, 128, 8, 3)],
+    }  # fmt: skip
+    found = {"default": default}
+    for kernel, choices in shapes.items():
+        for choice in choices:
+            plan = replace(default, **{kernel: Blocks(*choice)})
+            if plan != default:
+                found[f"{kernel} {'x'.join(map(str, choice))}"] = plan
+    for warps, stages in ((4, 1), (8, 2)):
+        found[f"table {warps}w{stages}"] = replace(default, table_warps=warps, table_stages=stages)
+    return found
+
+
+def fused_bias(rows: Rows, relative: RelativeBias | None, consecutive: bool, window: int = -1, dropout: float = 0.0):
+    """The arguments of the raw launches."""
+    from vcc.kernels import relative_attention as module
+
+    r = rows.counts.shape[1]
+    keys = F.pad(key_bias(rows.counts) * module.LOG2E, (0, -r % module.EDGE), value=-math.inf)
+    seed = torch.randint(2**62, (1,), device="cuda") if dropout else None
+    starts = () if relative is None else relative.starts
+    weights = None if relative is None else relative.table
+    scale = FEATURES**-0.5 if relative is None else 0.3
+    return module.Bias(keys, rows.positions, weights, seed, scale, starts, window, consecutive, dropout)
+
+
+MODES = {"plain": (False, False), "relative": (True, False), "neighbours": (True, True)}  # table, consecutive
+
+
+def compile_one(task: tuple[str, str]) -> tuple[str, float, str]:
+    """Compile one plan for one mode into Triton's cache on disk; seconds, or what went wrong."""
+    name, mode = task
+    start = time.perf_counter()
+    try:
+        from vcc.kernels import relative_attention as module
+
+        plan, (biased, consecutive) = plans()[name], MODES[mode]
+        problem = Problem("tiny", 2, 256)
+        q, k, v, grad = problem.heads(BF16)
+        bias = fused_bias(problem.rows(), RelativeBias(table()) if biased else None, consecutive)
+        out, lse = module.forward(q, k, v, bias, plan)
+        if not name.startswith("forward"):
+            module.backward(grad, q, k, v, out, lse, bias, biased, plan)
+        torch.cuda.synchronize()
+        return f"{mode} {name}", time.perf_counter() - start, ""
+    except Exception as problem:
+        return f"{mode} {name}", time.perf_counter() - start, said(problem)
+
+
+# ------------------------------------------------------------------------------------------------------------- sections
+
+
+def said(problem: BaseException) -> str:
+    text = " ".join(str(problem).split())
+    return f"{type(problem).__name__}: {text[:160]}"
+
+
+Record = dict[str, Any]
+
+
+def section_compile() -> Iterator[Record]:
+    """All plans in parallel, so that later sections find them in the cache."""
+    tasks = [(name, mode) for name in plans() for mode in MODES if not name.startswith("table") or mode == "neighbours"]
+    start = time.perf_counter()
+    with ProcessPoolExecutor(min(14, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
+        results = list(pool.map(compile_one, tasks))
+    for name, seconds, problem in results:
+        if problem or name.endswith("default"):
+            yield {"what": name, "seconds": round(seconds, 1), "error": problem}
+    yield {"what": f"{len(results)} plans", "seconds": round(time.perf_counter() - start, 1), "error": ""}
+
+
+def section_check() -> Iterator[Record]:
+    """Every backend against the reference in float64: out, dq, dk, dv, dtable."""
+    cases: list[tuple[str, dict[str, Any]]] = [
+        ("plain", {}),
+        ("table", {"table": True}),
+        ("table, neighbours", {"table": True, "consecutive": True}),
+        ("window 64", {"window": 64}),
+        ("table, window, neighbours", {"table": True, "window": 64, "consecutive": True}),
+    ]
+    sizes = [(BF16, 64), (torch.float32, 64), (torch.float16, 64), (BF16, 32), (BF16, 128), (BF16, 80)]
+    problem = compressed("check", 4096, 20, 20, batch=2)
+    for dtype, features in sizes:
+        for name, options in cases if features == 64 else cases[:3]:
+            for backend in ("triton", "sdpa"):
+                what = f"{backend} {str(dtype)[6:]} d={features} {name}"
+                try:
+                    errors = check(problem, dtype, features, backend, dict(options))
+                    limit = {BF16: 1.5e-2, torch.float16: 3e-3, torch.float32: 2e-5}[dtype]
+                    # The materialised bias of SDPA is in the type of the queries, which alone costs this much.
+                    ok = max(errors) < (limit if backend == "triton" else 3 * limit)
+                    yield {"what": what, "errors": errors, "error": "" if ok else "WRONG"}
+                except Exception as failure:
+                    yield {"what": what, "errors": [], "error": said(failure)}
+    for what, function in {"compiled": check_compiled, "dropout": check_dropout, "odd": check_odd}.items():
+        try:
+            yield {"what": what, "errors": function(), "error": ""}
+        except Exception as failure:
+            yield {"what": what, "errors": [], "error": said(failure)}
+
+
+def check(
+    problem: Problem, dtype: torch.dtype, features: int, backend: str, options: dict[str, Any], run: Callable = attend
+) -> list[float]:
+    torch.manual_seed(0)
+    heads = 3
+    rows, (q, k, v, grad) = problem.rows(ragged=True), problem.heads(dtype, heads, features)
+    weights = torch.randn(32, heads, device="cuda") if options.pop("table", False) else None
+    results = []
+    for name, precision in ((backend, dtype), ("reference", torch.float64)):
+        leaves = [part.to(precision).detach().requires_grad_() for part in (q, k, v)]
+        relative = None
+        if weights is not None:
+            leaves.append(weights.to(torch.promote_types(precision, torch.float32)).detach().requires_grad_())
+            relative = RelativeBias(leaves[-1])
+        chosen = run if name == backend else attend
+        out = chosen(*leaves[:3], rows, relative=relative, backend=name, **options)
+        out.backward(grad.to(precision))
+        results.append([out, *(leaf.grad for leaf in leaves)])
+    errors = [((a.double() - b).norm() / b.norm()).item() for a, b in zip(*results, strict=True)]
+    if not all(math.isfinite(error) for error in errors):
+        raise ArithmeticError(f"errors {errors}")
+    return [float(f"{error:.1e}") for error in errors]
+
+
+def check_compiled() -> list[float]:
+    compiled = torch.compile(attend, fullgraph=True)
+    problem = compressed("check", 4096, 20, 20, batch=2)
+    errors = check(problem, BF16, 64, "triton", {"table": True}, compiled)
+    errors += check(problem, BF16, 64, "sdpa", {}, compiled)
+    graphed = torch.compile(attend, fullgraph=True, mode="reduce-overhead")
+    q, k, v, _ = LONG.heads(BF16)
+    with torch.no_grad():
+        for _ in range(3):
+            torch.compiler.cudagraph_mark_step_begin()
+            graphed(q, k, v, LONG.rows(), relative=RelativeBias(table()))
+    return errors
+
+
+def check_dropout() -> list[float]:
+    """The share that is kept, less 0.9, and the error of the output averaged over many seeds."""
+    rows, (q, k, v, _) = SHORT.rows(), SHORT.heads(BF16)
+    ones = attend(q, k, torch.ones_like(v), rows, dropout=0.1, backend="triton").float().mean().item() - 1
+    mean = torch.stack([attend(q, k, v, rows, dropout=0.1, backend="triton").float() for _ in range(200)]).mean(0)
+    exact = attend(q, k, v, rows, backend="triton").float()
+    return [ones, ((mean - exact).norm() / exact.norm()).item()]
+
+
+def check_odd() -> list[float]:
+    """Lengths around the blocks, and poisoned memory: the worst error."""
+    worst = 0.0
+    for r in (1, 2, 63, 64, 65, 127, 128, 129, 257, 1000, 1023):
+        poison = torch.full((64 << 20,), math.nan, device="cuda")
+        del poison
+        problem = Problem("odd", 3, r)
+        for consecutive in (False, True):
+            errors = check(problem, BF16, 64, "triton", {"table": True, "consecutive": consecutive})
+            worst = max(worst, *(errors if r > 2 else errors[:1]))
+    return [worst]
+
+
+def median_ms(function: Callable[[], Any]) -> float:
+    import triton
+
+    return float(triton.testing.do_bench(function, warmup=20, rep=80, return_mode="median"))
+
+
+def graph_ms(function: Callable[[], Any]) -> float:
+    """Without the time in which the processor, not the GPU, is at work: what a captured graph would take."""
+    import triton
+
+    return float(triton.testing.do_bench_cudagraph(function, rep=60, return_mode="median"))
+
+
+def timed(forward: Callable[..., Tensor], inputs: list[Tensor], grad: Tensor) -> tuple[float, float, float]:
+    """ms forward, forward in a graph, forward + backward."""
+    with torch.no_grad():
+        alone = median_ms(lambda: forward(*inputs))
+        graphed = graph_ms(lambda: forward(*inputs))
+    leaves = [part.detach().requires_grad_() for part in inputs]
+    return alone, graphed, median_ms(lambda: torch.autograd.grad(forward(*leaves), leaves, grad))
+
+
+def with_kernel(kind: SDPBackend, **options: Any) -> Callable[..., Tensor]:
+    def run(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+        with sdpa_kernel(kind):
+            return F.scaled_dot_product_attention(q, k, v, mask, **options)
+
+    return run
+
+
+def candidates(problem: Problem) -> Iterator[tuple[str, Callable[..., Tensor], list[Tensor]]]:
+    """Name, function and differentiable inputs of everything worth timing on a problem."""
+    rows, near = problem.rows(), not problem.tokens
+    q, k, v, _ = problem.heads(BF16)
+    bias = key_bias(rows.counts)
+    mask = bias[:, None, None].to(BF16)
+    flash, cudnn, efficient = SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION, SDPBackend.EFFICIENT_ATTENTION
+
+    def folded(kind: SDPBackend, size: int) -> Callable[..., Tensor]:
+        def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            parts = fold(q, k, v, bias, FEATURES**-0.5)
+            if size > parts[0].shape[-1]:
+                parts = tuple(F.pad(part, (0, size - part.shape[-1])) for part in parts)
+            return with_kernel(kind, scale=FEATURES**-0.5)(*parts)[..., :FEATURES]
+
+        return run
+
+    yield "no bias: flash", with_kernel(flash), [q, k, v]
+    yield "no bias: cudnn", with_kernel(cudnn), [q, k, v]
+    yield "keys: sdpa", lambda q, k, v: attend(q, k, v, rows, backend="sdpa"), [q, k, v]
+    yield "keys: flash folded to 96", folded(flash, 96), [q, k, v]
+    yield "keys: cudnn folded", folded(cudnn, 72), [q, k, v]
+    yield "keys: cudnn mask", lambda q, k, v: with_kernel(cudnn)(q, k, v, mask), [q, k, v]
+    yield "keys: efficient mask", lambda q, k, v: with_kernel(efficient)(q, k, v, mask), [q, k, v]
+    yield "keys: triton", lambda q, k, v: attend(q, k, v, rows, backend="triton"), [q, k, v]
+    if problem in (LONG, WINDOWS[-1]):
+        yield "keys: sdpa dropout", lambda q, k, v: attend(q, k, v, rows, dropout=0.1, backend="sdpa"), [q, k, v]
+        yield "keys: triton dropout", lambda q, k, v: attend(q, k, v, rows, dropout=0.1, backend="triton"), [q, k, v]
+        yield "window 64: sdpa", lambda q, k, v: attend(q, k, v, rows, window=64, consecutive=near, backend="sdpa"), [q, k, v]  # fmt: skip # noqa: E501
+        yield "window 64: triton", lambda q, k, v: attend(q, k, v, rows, window=64, consecutive=near, backend="triton"), [q, k, v]  # fmt: skip # noqa: E501
+
+    def relative(backend: str, dropout: float = 0.0) -> Callable[..., Tensor]:
+        def run(q: Tensor, k: Tensor, v: Tensor, weights: Tensor) -> Tensor:
+            how = {"consecutive": near, "dropout": dropout, "backend": backend}
+            return attend(q, k, v, rows, scale=0.3, relative=RelativeBias(weights), **how)
+
+        return run
+
+    yield "table: triton", relative("triton"), [q, k, v, table()]
+    frozen = table()
+    yield "table: triton, frozen", lambda q, k, v: relative("triton")(q, k, v, frozen), [q, k, v]
+    yield "table: triton dropout", relative("triton", 0.1), [q, k, v, table()]
+    yield "table: sdpa", relative("sdpa"), [q, k, v, table()]
+    with torch.no_grad():
+        ready = RelativeBias(frozen)
+        matrix = ready.among(problem.r) if near else ready.between(rows.positions, rows.positions)
+        matrix = matrix.to(BF16).contiguous()
+    yield "given bias: efficient", lambda q, k, v: with_kernel(efficient)(q, k, v, matrix), [q, k, v]
+
+
+def section_time() -> Iterator[Record]:
+    for problem in PROBLEMS:
+        grad = problem.heads(BF16)[3]
+        for name, forward, inputs in candidates(problem):
+            record = {"problem": problem.name, "r": problem.r, "what": name}
+            try:
+                alone, graphed, both = timed(forward, inputs, grad)
+                rate = problem.flops / graphed / 1e9
+                yield {**record, "forward": alone, "graph": graphed, "both": both, "tflops": rate}
+            except Exception as failure:
+                yield {**record, "error": said(failure)}
+        torch.cuda.empty_cache()
+
+
+def section_tune() -> Iterator[Record]:
+    """Raw forward and backward launches by plan, as graphs."""
+    from vcc.kernels import relative_attention as module
+
+    for problem, modes in (
+        (LONG, ("plain", "relative")),
+        (MIDDLE, ("plain", "relative")),
+        (SHORT, ("relative",)),
+        (WINDOWS[-1], ("plain", "neighbours")),
+    ):
+        rows, (q, k, v, grad) = problem.rows(), problem.heads(BF16)
+        for mode in modes:
+            biased, consecutive = MODES[mode]
+            bias = fused_bias(rows, RelativeBias(table()) if biased else None, consecutive)
+            out, lse = module.forward(q, k, v, bias)
+            for name, plan in plans().items():
+                if name.startswith("table") and mode != "neighbours":
+                    continue
+                record = {"problem": problem.name, "mode": mode, "plan": name}
+                try:
+                    if name == "default" or name.startswith("forward"):
+                        ms = graph_ms(partial(module.forward, q, k, v, bias, plan))
+                        yield {**record, "pass": "forward", "ms": ms}
+                    if not name.startswith("forward"):
+                        ms = graph_ms(partial(module.backward, grad, q, k, v, out, lse, bias, biased, plan))
+                        yield {**record, "pass": "backward", "ms": ms}
+                except Exception as failure:
+                    yield {**record, "error": said(failure)}
+
+
+SECTIONS = {"compile": section_compile, "check": section_check, "time": section_time, "tune": section_tune}
+
+
+# --------------------------------------------------------------------------------------------------------------- report
+
+
+def report(records: dict[str, list[Record]]) -> None:
+    print("\n=== compile")
+    for record in records["compile"]:
+        print(f"{record['seconds']:6.1f} s  {record['what']:40s} {record['error']}")
+    print("\n=== check: error of out, dq, dk, dv, dtable against float64")
+    for record in records["check"]:
+        print(f"{record['what']:46s} {' '.join(f'{error:.0e}' for error in record['errors'])} {record['error']}")
+    print("\n=== tune: ms by plan; * best")
+    groups: dict[tuple[str, str, str], list[Record]] = {}
+    for record in records["tune"]:
+        key = (record["problem"], record["mode"], record.get("pass", "failed"))
+        groups.setdefault(key, []).append(record)
+    for (problem, mode, step), group in groups.items():
+        if step == "failed":
+            print(f"{problem} {mode}: " + "; ".join(f"{record['plan']} {record['error']}" for record in group))
+            continue
+        group.sort(key=lambda record: record["ms"])
+        rest = "  ".join(f"{record['plan'].removeprefix('forward ')} {record['ms']:.3f}" for record in group)
+        print(f"{problem} {mode} {step}: * {rest}")
+    print("\n=== time: ms forward / forward in a graph / forward + backward (TFLOP/s forward)")
+    names = list(dict.fromkeys(record["what"] for record in records["time"]))
+    problems = list(dict.fromkeys(record["problem"] for record in records["time"]))
+    print(" " * 26 + "".join(f"{problem:>27s}" for problem in problems))
+    for name in names:
+        cells = []
+        for problem in problems:
+            found = [record for record in records["time"] if (record["what"], record["problem"]) == (name, problem)]
+            if not found:
+                cells.append("")
+            elif "error" in found[0]:
+                cells.append("FAILED")
+            else:
+                cells.append("{forward:.3f}/{graph:.3f}/{both:.3f} ({tflops:.0f})".format(**found[0]))
+        print(f"{name:26s}" + "".join(f"{cell:>27s}" for cell in cells))
+    for record in records["time"]:
+        if "error" in record:
+            print(f"FAILED {record['problem']} {record['what']}: {record['error']}")
+
+
+def main() -> None:
+    if not torch.cuda.is_available():
+        sys.exit("benchmarks/kernels.py needs a CUDA device; there is none")
+    if len(sys.argv) == 3:  # a section, for its parent: name, file
+        with open(sys.argv[2], "a") as sink:
+            for record in SECTIONS[sys.argv[1]]():
+                sink.write(json.dumps(record) + "\n")
+                sink.flush()
+        return
+    wanted = sys.argv[1:] or list(SECTIONS)
+    folder = Path(os.environ.get("OUT", "/tmp"))
+    records: dict[str, list[Record]] = {name: [] for name in SECTIONS}
+    for name in wanted:
+        sink = folder / f"kernels-{name}.jsonl"
+        sink.write_text("")
+        start = time.perf_counter()
+        try:
+            code = subprocess.run([sys.executable, __file__, name, str(sink)], timeout=150).returncode
+        except subprocess.TimeoutExpired:
+            code = "timed out"
+        records[name] = [json.loads(line) for line in sink.read_text().splitlines()]
+        seconds = time.perf_counter() - start
+        print(f"section {name}: {seconds:.0f} s, exit {code}, {len(records[name])} results", flush=True)
+    machine = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
+    problems = [asdict(problem) for problem in PROBLEMS]
+    (folder / "kernels.json").write_text(json.dumps({"machine": machine, "problems": problems, **records}, indent=1))
+    report(records)
+
+
+if __name__ == "__main__":
+    main()
