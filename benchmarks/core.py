@@ -10,8 +10,9 @@ tokens, decompresses the update to all of them and adds it, at every layer.
 import argparse
 import json
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import pairwise
 from math import log2
 from pathlib import Path
@@ -48,9 +49,10 @@ def shape(n: int, depth: int) -> Shape:
 
     The more scales, the fewer roots: 1,024 for two, 256 for three, 64 for four and 1 for the paper's binary tree.
     """
+    budget: list[int] = []
     if depth > 4:  # (n, ..., 4, 2, 1)
         scales = tuple(2**k for k in reversed(range(int(log2(n)) + 1)))
-        budget, left = [], ROWS - 1
+        left = ROWS - 1
         for i in range(len(scales) - 1):
             budget.append(min(2**i, 2 * budget[-1] if budget else 1, left // (len(scales) - 1 - i)))
             left -= budget[-1]
@@ -59,7 +61,7 @@ def shape(n: int, depth: int) -> Shape:
     height = int(log2(n // roots))  # fan-outs are powers of two that share the height
     heights = [height // (depth - 1) + (i < height % (depth - 1)) for i in range(depth - 1)]
     scales = tuple(2 ** sum(heights[i:]) for i in range(depth))
-    budget, visited, left = [], roots, ROWS - roots
+    visited, left = roots, ROWS - roots
     for i, h in enumerate(heights):
         share = left // (depth - 1 - i)
         budget.append(min(visited, max(1, share // (2**h - 1))))
@@ -77,19 +79,28 @@ class Result:
     rows: int
     read: int  # nodes looked at by choose + read
     changed: int  # nodes whose bits differ after the write
-    milliseconds: float
+    milliseconds: float = float("inf")
 
 
-def measure(step: Callable[[], object], seconds: float) -> float:
-    """The median processor time of a step in milliseconds, after two to warm up. One thread, whoever else computes."""
-    step()
-    step()
-    times: list[float] = []
-    while sum(times) < seconds or len(times) < 5:
-        start = time.thread_time()
-        step()
-        times.append(time.thread_time() - start)
-    return 1e3 * sorted(times)[len(times) // 2]
+Step = Callable[[], None]
+
+
+def measure(steps: list[tuple[Result, Step]], seconds: float, rounds: int = 6) -> list[Result]:
+    """With the least processor time of each step, on one thread.
+
+    Round after round goes through all steps, so that a busy minute of the machine is shared by all of them.
+    """
+    times = [float("inf")] * len(steps)
+    for _ in range(rounds):
+        for i, (_, step) in enumerate(steps):
+            step()  # to warm up
+            spent = 0.0
+            while spent < seconds / rounds:
+                start = time.thread_time()
+                step()
+                took = time.thread_time() - start
+                times[i], spent = min(times[i], took), spent + took
+    return [replace(result, milliseconds=1e3 * took) for (result, _), took in zip(steps, times, strict=True)]
 
 
 def changed_nodes(before: SegmentTree, after: SegmentTree) -> int:
@@ -97,7 +108,7 @@ def changed_nodes(before: SegmentTree, after: SegmentTree) -> int:
     return sum(int((a != b).any(2).sum()) for a, b in pairs)
 
 
-def naive(hidden: Tensor, scales: tuple[int, ...], update: Tensor, owner: Tensor) -> Callable[[], None]:
+def naive(hidden: Tensor, scales: tuple[int, ...], update: Tensor, owner: Tensor) -> Step:
     """All means of all scales from hidden (n, D), then S^+ update by looking up each token's row, and the sum.
 
     O(n D) at every layer. The memory is there beforehand, so that only the work is measured.
@@ -127,39 +138,35 @@ def owners(scales: tuple[int, ...], cut: Cut, n: int) -> Tensor:
     return owner
 
 
-@torch.no_grad()
-def run(n: int, depths: tuple[int, ...], width: int, seconds: float) -> list[Result]:
+def prepare(n: int, depths: tuple[int, ...], width: int) -> Iterator[tuple[Result, Step]]:
+    """Every way of doing a layer's bookkeeping for n tokens, with what it touches."""
     generator = torch.Generator().manual_seed(0)
     rows = Rows(torch.randn(1, n, width, generator=generator), torch.ones(1, n), torch.arange(n).float()[None])
     vips = Rows(torch.randn(1, VIPS, width, generator=generator), torch.ones(1, VIPS), torch.zeros(1, VIPS))
     queries = vips.hidden[:, None]
-    results = []
 
     def score(nodes: Rows) -> Tensor:
         return vip_attention(queries, nodes.hidden[:, None], vips, nodes, width**-0.5)
+
+    def layer(tree: SegmentTree, budget: tuple[int, ...], update: Tensor) -> None:
+        cut = choose_cut(tree, score, budget)
+        read_cut(tree, cut)
+        add_to_cut(tree, cut, update, in_place=True)
 
     for depth in depths:
         plan = shape(n, depth)
         tree = build_tree(rows, plan.scales)
         cut = choose_cut(tree, score, plan.budget)
         update = 0.01 * torch.randn(read_cut(tree, cut).hidden.shape, generator=generator)
-        visited = n // plan.scales[0] + sum(kept.shape[1] for kept in cut.kept[1:])
-        visited += sum(opened.shape[1] for opened in cut.opened[1:])
+        r = update.shape[1]
+        visited = r + sum(opened.shape[1] for opened in cut.opened)
         changed = changed_nodes(tree, add_to_cut(tree, cut, update))
-
-        def step(tree: SegmentTree = tree, budget: tuple[int, ...] = plan.budget, update: Tensor = update) -> None:
-            cut = choose_cut(tree, score, budget)
-            read_cut(tree, cut)
-            add_to_cut(tree, cut, update, in_place=True)
-
         name = f"{depth} scales" if depth <= 4 else "binary"
-        took = measure(step, seconds)
-        results.append(Result(n, name, plan.scales, plan.budget, update.shape[1], visited, changed, took))
-        if depth == depths[-1]:
-            took = measure(naive(rows.hidden[0], plan.scales, update[0], owners(plan.scales, cut, n)), seconds)
-            nodes = sum(counts.shape[1] for counts in tree.counts)
-            results.append(Result(n, "naive", plan.scales, plan.budget, update.shape[1], nodes, n, took))
-    return results
+        result = Result(n, name, plan.scales, plan.budget, r, visited, changed)
+        yield result, partial(layer, tree, plan.budget, update)
+    nodes = sum(counts.shape[1] for counts in tree.counts)
+    step = naive(rows.hidden[0], plan.scales, update[0], owners(plan.scales, cut, n))
+    yield Result(n, "naive", plan.scales, plan.budget, r, nodes, n), step
 
 
 def show(results: list[Result], console: Console) -> bool:
@@ -198,16 +205,15 @@ def short(numbers: tuple[int, ...]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--width", type=int, default=64, help="features per token")
-    parser.add_argument("--seconds", type=float, default=1.0, help="time spent on each measurement")
+    parser.add_argument("--seconds", type=float, default=1.5, help="time spent on each measurement")
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, help="tokens")
     parser.add_argument("--json", type=Path, help="write the numbers here too")
     args = parser.parse_args()
     torch.set_num_threads(1)
     console = Console()
-    results: list[Result] = []
-    for n in args.lengths:
-        with console.status(f"{n:,} tokens"):
-            results += run(n, (2, 3, 4, 99), args.width, args.seconds)
+    with torch.no_grad(), console.status("building the trees, then going round"):
+        steps = [step for n in args.lengths for step in prepare(n, (2, 3, 4, 99), args.width)]
+        results = measure(steps, args.seconds)
     good = show(results, console)
     if args.json:
         args.json.write_text(json.dumps({"width": args.width, "results": [asdict(r) for r in results]}, indent=1))

@@ -26,6 +26,8 @@ from torch.nn import functional as F
 
 MAX_ANSWER = 256  # tokens in a predicted span
 TOP = 10  # spans kept per question
+SEPARATOR = 102  # BERT's [SEP]
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 # ------------------------------------------------------------------------------------------------------------- prepare
@@ -91,7 +93,7 @@ def question_batch(texts: list[str], questions: dict[str, list[int]]) -> tuple[T
     ids = [torch.tensor(questions[text]) for text in texts]
     padded = nn.utils.rnn.pad_sequence(ids, batch_first=True)
     mask = nn.utils.rnn.pad_sequence([torch.ones_like(i) for i in ids], batch_first=True)
-    return padded.cuda(), mask.cuda()
+    return padded.to(DEVICE), mask.to(DEVICE)
 
 
 def gold(spans: list[list[list[int]]], n: int) -> tuple[Tensor, Tensor]:
@@ -101,7 +103,7 @@ def gold(spans: list[list[list[int]]], n: int) -> tuple[Tensor, Tensor]:
         inside = [(a, b) for a, b in found if b < n]
         starts[i, [1 + a for a, _ in inside] or [0]] = True
         ends[i, [1 + b for _, b in inside] or [0]] = True
-    return starts.cuda(), ends.cuda()
+    return starts.to(DEVICE), ends.to(DEVICE)
 
 
 def any_of(logits: Tensor, right: Tensor) -> Tensor:
@@ -117,6 +119,15 @@ class ReadByVcc:
 
     def __init__(self, model: Any, chunk: int = 41) -> None:
         self.model, self.chunk = model, chunk
+        self.last_cuts: list[tuple[Contract, int, Tensor]] = []  # contract, first question, segments opened (Q, h)
+
+    def gold_opened(self) -> float:
+        """The share of answers whose first segment the last layer opened, in percent."""
+        hits = [bool((opened[i] == span[0] // 16).any())
+                for contract, at, opened in self.last_cuts
+                for i, question in enumerate(contract.questions[at : at + len(opened)])
+                for span in question["spans"]]
+        return 100 * sum(hits) / max(len(hits), 1)
 
     def logits(self, contract: Tensor, ids: Tensor, mask: Tensor, watch: Any = None) -> Tensor:
         """start and end logits of CLS and of the contract's tokens: (Q, 1 + n, 2)."""
@@ -143,7 +154,7 @@ class ReadByVcc:
         return torch.cat([none, flatten_tree(small).hidden], 1) + bias
 
     def losses(self, contract: Contract, questions: dict[str, list[int]], length: int) -> Iterator[Tensor]:
-        ids = contract.ids[:length].cuda()
+        ids = contract.ids[:length].to(DEVICE)
         chosen = contract.questions
         logits = self.logits(ids, *question_batch([q["question"] for q in chosen], questions))
         starts, ends = gold([q["spans"] for q in chosen], len(ids))
@@ -151,12 +162,14 @@ class ReadByVcc:
 
     @torch.no_grad()
     def candidates(self, contract: Contract, questions: dict[str, list[int]]) -> tuple[list[list[tuple]], list[float]]:
-        ids = contract.ids.cuda()
+        ids = contract.ids.to(DEVICE)
         found: list[list[tuple]] = []
         nulls: list[float] = []
         for at in range(0, len(contract.questions), self.chunk):
             texts = [q["question"] for q in contract.questions[at : at + self.chunk]]
-            logits = self.logits(ids, *question_batch(texts, questions)).float()
+            steps: list[Any] = []
+            logits = self.logits(ids, *question_batch(texts, questions), watch=steps.append).float()
+            self.last_cuts.append((contract, at, steps[-1].cut.opened_nodes[0]))
             found += spans_of(logits[:, 1:], 60)
             nulls += logits[:, 0].sum(1).tolist()
         return found, nulls
@@ -168,17 +181,20 @@ class ReadByWindows:
     def __init__(self, model: Any, batch: int = 512, stride: int = 256) -> None:
         self.model, self.batch, self.stride = model, batch, stride
 
-    def windows(self, contract: Tensor, question: list[int]) -> tuple[Tensor, Tensor, list[int]]:
-        """(W, 512) ids and mask: [CLS] question [SEP] piece [SEP]; and where each piece starts."""
-        room = 512 - len(question) - 1
-        starts = list(range(0, max(len(contract) - room, 0) + self.stride, self.stride))
+    def starts(self, tokens: int, question: list[int]) -> list[int]:
+        """Where the pieces of a contract start, so that with the question each fills a window."""
+        return list(range(0, max(tokens - room(question), 0) + self.stride, self.stride))
+
+    def windows(self, contract: Tensor, question: list[int], starts: list[int]) -> tuple[Tensor, Tensor]:
+        """(W, 512) ids and mask: [CLS] question [SEP] piece [SEP]."""
         rows = torch.zeros(len(starts), 512, dtype=torch.int64)
         mask = torch.zeros(len(starts), 512, dtype=torch.int64)
+        rows[:, : len(question)] = torch.tensor(question)
         for row, start in enumerate(starts):
-            piece = contract[start : start + room]
-            full = torch.cat([torch.tensor(question), piece.long(), torch.tensor([102])])
-            rows[row, : len(full)], mask[row, : len(full)] = full, 1
-        return rows, mask, starts
+            piece = contract[start : start + room(question)]
+            end = len(question) + len(piece)
+            rows[row, len(question) : end], rows[row, end], mask[row, : end + 1] = piece, SEPARATOR, 1
+        return rows, mask
 
     def logits(self, rows: Tensor, mask: Tensor, types: Tensor | None = None) -> Tensor:
         out = self.model(input_ids=rows, attention_mask=mask)
@@ -189,18 +205,18 @@ class ReadByWindows:
         ids, rows, masks, starts, ends = contract.ids[:length], [], [], [], []
         for q in contract.questions:
             question = questions[q["question"]]
-            r, m, at = self.windows(ids, question)
-            room = 512 - len(question) - 1
-            inside = [[(len(question) + a - s, len(question) + b - s) for a, b in q["spans"] if a >= s and b < s + room]
-                      for s in at]
-            positive = [i for i, spans in enumerate(inside) if spans]
-            negative = [i for i, spans in enumerate(inside) if not spans]
-            random.shuffle(negative)
-            for i in positive + negative[: max(2, len(positive))]:
-                rows.append(r[i])
-                masks.append(m[i])
-                starts.append([a for a, _ in inside[i]] or [0])
-                ends.append([b for _, b in inside[i]] or [0])
+            at, first = self.starts(len(ids), question), len(question)
+            inside = {s: [(first + a - s, first + b - s) for a, b in q["spans"]
+                          if a >= s and b < min(s + room(question), len(ids))]
+                      for s in at}
+            positive = [s for s in at if inside[s]]
+            negative = [s for s in at if not inside[s]]
+            chosen = positive + random.sample(negative, min(len(negative), max(2, len(positive))))
+            new_rows, new_masks = self.windows(ids, question, chosen)
+            rows += new_rows
+            masks += new_masks
+            starts += [[a for a, _ in inside[s]] or [0] for s in chosen]
+            ends += [[b for _, b in inside[s]] or [0] for s in chosen]
         order = list(range(len(rows)))
         random.shuffle(order)
         for at in range(0, len(order), self.batch // 4):
@@ -209,10 +225,10 @@ class ReadByWindows:
             for i, row in enumerate(part):
                 right[0, i, starts[row]] = True
                 right[1, i, ends[row]] = True
-            mask = torch.stack([masks[i] for i in part]).cuda()
-            logits = self.logits(torch.stack([rows[i] for i in part]).cuda(), mask)
+            mask = torch.stack([masks[i] for i in part]).to(DEVICE)
+            logits = self.logits(torch.stack([rows[i] for i in part]).to(DEVICE), mask)
             logits = logits.masked_fill(mask[..., None] == 0, -1e9)
-            right = right.cuda()
+            right = right.to(DEVICE)
             yield ((any_of(logits[..., 0], right[0]) + any_of(logits[..., 1], right[1])) / 2).mean()
 
     @torch.no_grad()
@@ -220,9 +236,10 @@ class ReadByWindows:
         rows, masks, owner, shift, skip = [], [], [], [], []
         for i, q in enumerate(contract.questions):
             question = questions[q["question"]]
-            r, m, at = self.windows(contract.ids, question)
-            rows.append(r)
-            masks.append(m)
+            at = self.starts(len(contract.ids), question)
+            new_rows, new_masks = self.windows(contract.ids, question, at)
+            rows.append(new_rows)
+            masks.append(new_masks)
             owner += [i] * len(at)
             shift += [s - len(question) for s in at]
             skip += [len(question)] * len(at)
@@ -230,10 +247,10 @@ class ReadByWindows:
         found: list[list[tuple]] = [[] for _ in contract.questions]
         nulls = [math.inf] * len(contract.questions)
         for at in range(0, len(all_rows), self.batch):
-            mask = all_masks[at : at + self.batch].cuda()
-            logits = self.logits(all_rows[at : at + self.batch].cuda(), mask)
-            place = torch.arange(512, device="cuda")
-            skipped = torch.tensor(skip[at : at + self.batch], device="cuda")
+            mask = all_masks[at : at + self.batch].to(DEVICE)
+            logits = self.logits(all_rows[at : at + self.batch].to(DEVICE), mask)
+            place = torch.arange(512, device=DEVICE)
+            skipped = torch.tensor(skip[at : at + self.batch], device=DEVICE)
             last = mask.sum(1) - 1  # the final [SEP]
             outside = (place < skipped[:, None]) | (place >= last[:, None])
             none = logits[:, 0].sum(1).tolist()
@@ -242,6 +259,11 @@ class ReadByWindows:
                 found[i] += [(s, a + shift[at + row], b + shift[at + row]) for s, a, b in spans]
                 nulls[i] = min(nulls[i], none[row])
         return found, nulls
+
+
+def room(question: list[int]) -> int:
+    """Tokens of a contract that fit into a window beside the question."""
+    return 512 - len(question) - 1
 
 
 def spans_of(logits: Tensor, top: int) -> list[list[tuple[float, int, int]]]:
@@ -257,7 +279,7 @@ def spans_of(logits: Tensor, top: int) -> list[list[tuple[float, int, int]]]:
             for row in zip(score.tolist(), first.tolist(), last.tolist(), strict=True)]
 
 
-# ---------------------------------------------------------------------------------------------------- train and evaluate
+# --------------------------------------------------------------------------------------------------- train and evaluate
 
 
 def train(way: Any, contracts: list[Contract], questions: dict, minutes: float, rate: float, accumulate: int,
@@ -296,7 +318,12 @@ def train(way: Any, contracts: list[Contract], questions: dict, minutes: float, 
     return {"steps": step, "contracts": seen, "epochs": seen / len(contracts)}
 
 
-def evaluate(way: Any, contracts: list[Contract], questions: dict) -> tuple[dict[str, float], list[dict]]:
+def wait() -> None:
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+
+
+def evaluate(way: Any, contracts: list[Contract], questions: dict) -> dict[str, float]:
     """CUAD's scores on whole contracts, and seconds a contract for all its questions."""
     from vcc.data.example import Example, Prediction
     from vcc.tasks.metrics import best_of, clause_scores, mean_scores, word_f1
@@ -304,10 +331,10 @@ def evaluate(way: Any, contracts: list[Contract], questions: dict) -> tuple[dict
     way.model.eval()
     predictions, examples, answerable, f1s, none_scores, seconds = [], [], [], [], [], []
     for contract in contracts:
-        torch.cuda.synchronize()
+        wait()
         start = time.perf_counter()
         found, nulls = way.candidates(contract, questions)
-        torch.cuda.synchronize()
+        wait()
         seconds.append(time.perf_counter() - start)
         for q, spans, null in zip(contract.questions, found, nulls, strict=True):
             kept: list[tuple[float, int, int]] = []
@@ -334,10 +361,13 @@ def evaluate(way: Any, contracts: list[Contract], questions: dict) -> tuple[dict
     result["answer_or_none_auc"] = 100 * float((ranks[labels].sum() - positives * (positives - 1) / 2)
                                                / (positives * (~labels).sum()))
     result["seconds_a_contract"] = float(np.mean(seconds[1:]))
-    return result, []
+    if isinstance(way, ReadByVcc):
+        result["gold_segment_opened"] = way.gold_opened()
+    return result
 
 
-def run(prepared: Path, out: Path, minutes: float, ways: list[str], window_layers: int, budget: int, rate: float) -> None:
+def run(prepared: Path, out: Path, minutes: float, ways: list[str], window_layers: int, budget: int, rate: float,
+        contracts: int | None) -> None:
     from transformers import AutoModelForQuestionAnswering
 
     import vcc
@@ -346,23 +376,24 @@ def run(prepared: Path, out: Path, minutes: float, ways: list[str], window_layer
     torch.backends.cuda.matmul.allow_tf32 = True
     train_set, questions = load(prepared, "train")
     test_set, test_questions = load(prepared, "validation")
+    train_set, test_set = train_set[:contracts], test_set[:contracts]
     print(len(train_set), "training contracts,", len(test_set), "to score", flush=True)
     results: dict[str, Any] = {}
     for name in ways:
         torch.manual_seed(0)
-        base = AutoModelForQuestionAnswering.from_pretrained(prepared, dtype=torch.float32).cuda()
+        base = AutoModelForQuestionAnswering.from_pretrained(prepared, dtype=torch.float32).to(DEVICE)
         if name == "vcc":
             settings = vcc.VccConfig(scales=(16, 1), budget=(budget,), window_layers=window_layers, vip_window="own",
                                      dense_below=0)
             way: Any = ReadByVcc(vcc.wrap(base, settings))
         else:
             way = ReadByWindows(base)
-        with torch.autocast("cuda", torch.bfloat16):
+        with torch.autocast(DEVICE, torch.bfloat16):
             log = lambda text, name=name: print(f"[{name}] {text}", flush=True)
-            training = train(way, train_set, questions, minutes, rate, 1 if name == "vcc" else 1, 32_768, log)
-            scores, _ = evaluate(way, test_set, test_questions)
+            training = train(way, train_set, questions, minutes, rate, 1, 32_768, log)
+            scores = evaluate(way, test_set, test_questions)
         results[name] = {"training": training, "scores": scores, "minutes": minutes,
-                         "peak_gib": torch.cuda.max_memory_allocated() / 2**30}
+                         "peak_gib": torch.cuda.max_memory_allocated() / 2**30 if DEVICE == "cuda" else None}
         print(json.dumps({name: results[name]}, indent=1), flush=True)
         way.model.half().save_pretrained(out / name)
         (out / "cuad.json").write_text(json.dumps(results, indent=1))
@@ -382,7 +413,8 @@ def main() -> None:
     two.add_argument("--ways", nargs="+", default=["vcc", "windows"])
     two.add_argument("--window-layers", type=int, default=3)
     two.add_argument("--budget", type=int, default=128)
-    two.add_argument("--rate", type=float, default=2e-4)
+    two.add_argument("--rate", type=float, default=5e-5)
+    two.add_argument("--contracts", type=int, help="only so many, to try the script")
     options = vars(parser.parse_args())
     {"prepare": prepare, "run": run}[options.pop("command")](**options)
 

@@ -1,8 +1,13 @@
-"""How many cases the property tests try: 200, or 10,000 with HYPOTHESIS_PROFILE=deep (make test-deep)."""
+"""How many cases the property tests try, 200 or with HYPOTHESIS_PROFILE=deep 10,000; and how kernels run without a GPU."""
 
 import os
 
+import torch
 from hypothesis import HealthCheck, settings
+
+# Triton reads this when it is first imported, which transformers does.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 # No deadline: on a shared machine a slow case says nothing about the code.
 quiet = [HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -13,6 +13,7 @@ COMMANDS = {
     "finetune": "vcc.recipes.finetune:finetune",
     "evaluate": "vcc.recipes.evaluate:evaluate",
     "tasks": "vcc.recipes.list_tasks:list_tasks",
+    "bench": "vcc.recipes.bench:bench",
 }
 
 
@@ -60,8 +61,8 @@ def guarded(work: Callable[[], Any]) -> int:
 def overview() -> str:
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {summary(target)}" for name, target in COMMANDS.items()]
-    return "\n".join(["usage: vcc COMMAND [options]", "", "Long documents through ordinary Transformers.", "", *lines, "",
-                      "vcc COMMAND --help shows the options of a command."])
+    head = ["usage: vcc COMMAND [options]", "", "Long documents through ordinary Transformers.", ""]
+    return "\n".join([*head, *lines, "", "vcc COMMAND --help shows the options of a command."])
 
 
 def summary(target: str) -> str:

@@ -78,7 +78,7 @@ def encode(
         vips, context, layout = split_vips(packed, vip_mask, config.max_vips)
     else:
         vips, context, layout = split_vips(packed, vip_mask, config.max_vips)
-        together = lambda parts: unpack(join_vips(*parts, layout))
+        together = lambda parts: unpack(join_vips(parts[0], parts[1], layout))
         vips, context = run_windows(host, [vips, context], config, watch, together)
 
     whole = partial(materialise, layout=layout, unpack=unpack)
@@ -149,6 +149,9 @@ def run_windows(
     def joined(pieces: tuple[Rows, ...]) -> list[Rows]:
         return [join_windows(piece, frame) for piece, frame in zip(pieces, frames, strict=True)]
 
+    def rebuilt(pieces: tuple[Rows, ...]) -> Rows:
+        return whole(joined(pieces))
+
     for index in range(config.window_layers or 0):
         pieces = tuple(
             piece.with_hidden(layer_on_windows(host, index, piece)) if piece.hidden.numel() else piece
@@ -156,7 +159,7 @@ def run_windows(
         )
         if watch:
             seen = max(len(piece) for piece in pieces)
-            watch(Step(index, seen, None, None, lambda pieces=pieces: whole(joined(pieces))))
+            watch(Step(index, seen, None, None, partial(rebuilt, pieces)))
     return joined(pieces)
 
 

@@ -6,8 +6,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from vcc.core.attend import RelativeBias, attend, fastest, fold, key_bias
-from vcc.core.rows import Rows
+from vcc.core.attend import RelativeBias, attend, fastest, fold
+from vcc.core.rows import Rows, log_counts
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 3e-6, torch.bfloat16: 1.5e-2, torch.float16: 2e-3}
 
@@ -136,12 +136,23 @@ def test_a_window_hides_what_is_further_away(backend):
     assert torch.allclose(attend(q, k, v, rows, window=4, backend=backend)[:, :, 7], alone[:, :, 2], atol=1e-6)
 
 
+@pytest.mark.parametrize("backend", ["reference", "sdpa"])
+def test_a_padding_row_with_nothing_near_sees_itself(backend):
+    torch.manual_seed(0)
+    q, k, v = heads(1, 1, 6, 8)
+    rows = Rows(torch.zeros(1, 6, 1), torch.tensor([[2, 1, 3, 1, 0, 0]]), torch.tensor([[0, 1, 2, 3, 900, 901]]))
+    out = attend(q, k, v, rows, window=4, backend=backend)
+    both = F.scaled_dot_product_attention(*(part[:, :, 4:] for part in (q, k, v)))
+    assert not torch.allclose(out[:, :, 4:], both, atol=1e-3)  # padding does not see other padding
+    assert torch.allclose(out[:, :, 4:], v[:, :, 4:])
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_a_folded_bias_is_exact_to_a_millionth(dtype):
     torch.manual_seed(0)
     counts = torch.randint(1, 300, (2, 50))
     counts[1, 40:] = 0
-    bias, scale = key_bias(counts), 0.125
+    bias, scale = log_counts(counts), 0.125
     q, k, v = torch.zeros(3, 2, 2, 50, 8, dtype=dtype)
     q, k, v = fold(q, k, v, bias, scale)
     scores = scale * (q.double() @ k.double().mT)
@@ -161,7 +172,7 @@ def test_dropout_keeps_the_expectation():
 
 
 def test_auto_is_sdpa_without_a_gpu():
-    assert fastest(torch.zeros(1, 1, 4, 16), None) == "sdpa"
+    assert fastest(torch.zeros(1, 1, 4, 16), None, None) == "sdpa"
 
 
 def test_a_backend_that_cannot_run_says_why(monkeypatch):

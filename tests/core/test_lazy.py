@@ -96,7 +96,9 @@ class Plain:
 @pytest.mark.parametrize("scales", [(256, 1), (256, 16, 1), binary(2**14)])
 def test_a_layer_makes_no_tensor_of_the_length_of_the_sequence(scales: tuple[int, ...]) -> None:
     n = 2**14
-    vips, tree = random_rows(1, 2), build_tree(random_rows(1, n), scales)
+    vips, rows = random_rows(2, 2), random_rows(2, n)
+    rows = Rows(rows.hidden.mT.contiguous().mT, rows.counts[:1].expand(2, n), rows.positions[:1].expand(2, n))
+    tree = build_tree(rows, scales)  # from tensors that are not laid out in a row, too
     config = VccConfig(scales=scales, budget=(1,) * (len(scales) - 1), window_layers=0)
     with torch.no_grad(), Watch(tree.means, *tree.differences, *tree.counts, *tree.positions) as watch:
         layer_step(Plain(), 0, vips, tree, config)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.data.words import bert_like, real_tokenizer, roberta_like, t5_like
 from vcc.data.example import SUMMARIZE, Example
-from vcc.data.features import ExampleTokenizer, FeatureDataset, TextCache, TruncationReport, token_spans
+from vcc.data.features import ExampleTokenizer, TextCache, TruncationReport, token_spans
 
 WORDS = "who is it ? it was bob smith , and then alice came . question : context summarize | yes no unanswerable (a)"
 DOCUMENT = "it was bob smith, and then alice came."
@@ -74,12 +74,14 @@ def test_text_head_sees_all_choices_and_learns_the_first_answer():
 
 
 def test_cut_is_at_the_end_of_the_document_and_counted():
-    features = ExampleTokenizer(bert_like(WORDS), "span", 16)(EXAMPLE)
+    tokenizer = bert_like(WORDS)
+    features = ExampleTokenizer(tokenizer, "span", 16)(EXAMPLE)
     # 10 words and signs in the document, 6 VIP tokens and a last separator: 9 fit of 10. "alice" (8th) still does.
     assert features.length == 16 and features.cut_tokens == 1
     assert features.cut_answers == 0 and len(features.spans) == 2
-    late = Example("l", "who is it?", DOCUMENT, (".",), ((37, 38),))
-    lost = ExampleTokenizer(bert_like(WORDS), "span", 16)(late)
+    assert read(tokenizer, features.rows[0]).endswith("[SEP] it was bob smith , and then alice came [SEP]")
+    late = Example("l", "who is it?", DOCUMENT, ("came.",), ((33, 38),))  # its last token is the one cut
+    lost = ExampleTokenizer(tokenizer, "span", 16)(late)
     assert lost.spans == () and lost.cut_answers == 1
     assert str(TruncationReport.of([features, lost])) == (
         "truncated: 2 of 2 (100.0%) examples, 2 of 34 (5.9%) tokens; 1 answer spans lost, "
@@ -100,8 +102,9 @@ def test_a_cut_target_keeps_its_end_mark():
 
 def test_a_document_is_tokenized_once_for_all_its_questions():
     tokenize = ExampleTokenizer(bert_like(WORDS), "span", 64)
-    features = FeatureDataset([Example(str(i), "who?", "".join(DOCUMENT)) for i in range(41)], tokenize)
-    assert len(features[:]) == 41 and tokenize.cache.misses == 1
+    for i in range(41):
+        tokenize(Example(str(i), "who?", "".join(DOCUMENT)))
+    assert tokenize.cache.misses == 1
 
 
 def test_the_cache_stays_within_its_tokens_and_drops_the_oldest():

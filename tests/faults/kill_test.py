@@ -152,7 +152,7 @@ def kill_after(out: Path, seconds: float) -> bool:
 
 
 def kills(folder: Path, wanted: tuple[bytes, Any], number: int, chance: random.Random, seconds: float) -> list[Outcome]:
-    """Half of the kills at a random moment, half at a random file operation of a save; then one run killed ten times."""
+    """Half of them at a random moment, half at a random file operation of a save; then one run killed ten times."""
     outcomes = []
     events = count_events(folder / "count")
     while len(outcomes) < number:
@@ -171,7 +171,8 @@ def kills(folder: Path, wanted: tuple[bytes, Any], number: int, chance: random.R
         broken = [path.name for path in checkpoints(out) if damage(path)]
         ended = run(out)
         problem = compare(out, ended, wanted) or (f"{broken} not whole" if broken else "")
-        outcomes.append(Outcome("kill", where, not problem, problem or f"resumed from {held[0] if held else 'the start'}"))
+        note = f"resumed from {held[0] if held else 'the start'}"
+        outcomes.append(Outcome("kill", where, not problem, problem or note))
     if number < 10:
         return outcomes  # the short version
     out = folder / "often"
@@ -364,16 +365,16 @@ def real_disk(folder: Path) -> Outcome:
     except FileNotFoundError:
         return Outcome("disk", name, True, "SKIPPED: no `unshare` here")
     if "inside:" not in done.stdout:
-        return Outcome("disk", name, True, f"SKIPPED: no private file system allowed here ({done.stderr.strip()[-60:]})")
+        return Outcome("disk", name, True, f"SKIPPED: no file system of our own here ({done.stderr.strip()[-60:]})")
     problem = done.stdout.partition("inside:")[2].strip()
     return Outcome("disk", name, not problem, problem or "intact; the message names the path")
 
 
 def inside(place: Path) -> None:
     out = place / "run"
-    log = tempfile.NamedTemporaryFile(suffix=".log", delete=False).name
-    (place / "run.log").symlink_to(log)  # the child's words must not need the full disk
-    print("inside:", check_full(out, run(out), ("No space left",)))
+    with tempfile.NamedTemporaryFile(suffix=".log") as log:
+        (place / "run.log").symlink_to(log.name)  # the child's words must not need the full disk
+        print("inside:", check_full(out, run(out), ("No space left",)))
 
 
 # --- all of it --------------------------------------------------------------------------------------------------

@@ -5,9 +5,12 @@ from typing import Any
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounter
+from transformers import PreTrainedModel
 
 import vcc
-from tests.hosts.models import ONE_EACH, REAL, Batch, build, difference, encoded, heads_of, one, ragged
+from tests.hosts.models import ONE_EACH, REAL, SEQ2SEQ, SHALLOW, Batch, build, difference, encoded, one, ragged
+
+SETTINGS = vcc.VccConfig(scales=(8, 1), budget=(3,), window=12, window_layers=1, explore=0.0, dense_below=0)
 
 
 @pytest.fixture(autouse=True)
@@ -20,14 +23,22 @@ def compiled(model: Any) -> tuple[Any, CompileCounter]:
     return torch.compile(model, backend=counter, fullgraph=True, dynamic=False), counter
 
 
+def shallow(family: str, head: str = "AutoModel", dtype: torch.dtype = torch.float64) -> PreTrainedModel:
+    """Of encoder-decoder models, the encoder."""
+    model = build(family, head, dtype, **SHALLOW[family])
+    return vcc.wrap(model, SETTINGS)
+
+
 @pytest.mark.parametrize("family", ONE_EACH)
 def test_forward_is_one_graph_and_masks_do_not_recompile(family: str) -> None:
-    wrapped = vcc.wrap(build(family), REAL)
-    graph, counter = compiled(wrapped)
+    wrapped = shallow(family)
+    reader = wrapped.get_encoder() if family in SEQ2SEQ else wrapped
+    graph, counter = compiled(reader)
     for batch in (ragged(seed=0), ragged(seed=1), other_masks()):
+        given = {"input_ids": batch.ids, "attention_mask": batch.real, "vip_mask": batch.vips}
         with torch.no_grad():
-            expected = wrapped(**batch.arguments(family))
-            actual = graph(**batch.arguments(family))
+            expected = encoded(reader(**given))
+            actual = encoded(graph(**given))
         assert difference(actual, expected, batch.real) < 1e-10
     assert counter.frame_count == 1, "one graph for one shape"
 
@@ -41,61 +52,55 @@ def other_masks() -> Batch:
     return Batch(batch.ids.masked_fill(real == 0, 0), real, vips)
 
 
-@pytest.mark.parametrize("vip_window", ["inline", "own"])
-@pytest.mark.parametrize("family", ["bert", "t5"])
-def test_lengths_compile_once_each(family: str, vip_window: str) -> None:
-    wrapped = vcc.wrap(build(family), vcc.VccConfig(**REAL.to_dict() | {"vip_window": vip_window}))
+def test_lengths_compile_once_each() -> None:
+    wrapped = shallow("bert")
     graph, counter = compiled(wrapped)
     for n in (45, 50, 45, 50):
         with torch.no_grad():
-            actual = graph(**ragged(n).arguments(family))
-            expected = wrapped(**ragged(n).arguments(family))
+            actual = encoded(graph(**ragged(n).arguments("bert")))
+            expected = encoded(wrapped(**ragged(n).arguments("bert")))
         assert difference(actual, expected, ragged(n).real) < 1e-10
     assert counter.frame_count == 2
 
 
-@pytest.mark.parametrize(
-    ("family", "head"),
-    [
-        ("roberta", "AutoModelForMaskedLM"),
-        ("roberta", "AutoModelForSequenceClassification"),
-        ("bert", "AutoModelForQuestionAnswering"),
-        ("modernbert", "AutoModelForTokenClassification"),
-        ("t5", "AutoModelForSeq2SeqLM"),
-        ("bart", "AutoModelForSeq2SeqLM"),
-    ],
-)
-def test_heads_are_one_graph_too(family: str, head: str) -> None:
-    assert head in heads_of(family)
-    wrapped, batch = vcc.wrap(build(family, head), REAL), ragged()
+HEADS = [
+    pytest.param("roberta", "AutoModelForMaskedLM", {}, marks=pytest.mark.slow),
+    ("roberta", "AutoModelForSequenceClassification", {"vip_mask": None}),
+    pytest.param("t5", "AutoModelForSeq2SeqLM", {}, marks=pytest.mark.slow),
+    pytest.param("bert", "AutoModelForQuestionAnswering", {}, marks=pytest.mark.slow),
+    pytest.param("modernbert", "AutoModelForTokenClassification", {}, marks=pytest.mark.slow),
+    pytest.param("bart", "AutoModelForSeq2SeqLM", {"vip_mask": None, "vip_length": 3}, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("family", "head", "changes"), HEADS)
+def test_heads_are_one_graph_too(family: str, head: str, changes: dict[str, Any]) -> None:
+    """VIPs by mask, by the head's rule, by a length."""
+    wrapped, batch = shallow(family, head), ragged()
+    batch = Batch(batch.ids[::2], batch.real[::2], batch.vips[::2])  # a classifier would look at padding on the left
     graph, counter = compiled(wrapped)
     with torch.no_grad():
-        actual = graph(**batch.arguments(family, head))
-        expected = wrapped(**batch.arguments(family, head))
+        actual = graph(**batch.arguments(family, head) | changes)
+        expected = wrapped(**batch.arguments(family, head) | changes)
+    assert len(wrapped.vcc_report()) == 2
     assert difference(actual, expected, batch.real) < 1e-10
     assert counter.frame_count == 1
 
 
-@pytest.mark.parametrize("family", ["roberta", "t5"])
-def test_dense_and_default_vips_are_one_graph(family: str) -> None:
-    """Short inputs through the untouched forward; VIPs found by a rule, or as a prefix."""
-    head = "AutoModelForSequenceClassification" if family == "roberta" else "AutoModelForTokenClassification"
-    for settings, extra in ((vcc.VccConfig(), {}), (REAL, {"vip_length": 3})):
-        wrapped, batch = vcc.wrap(build(family, head), settings), ragged()
-        graph, counter = compiled(wrapped)
-        with torch.no_grad():
-            actual = graph(**batch.inputs(family, head), **extra)
-            expected = wrapped(**batch.inputs(family, head), **extra)
-        assert difference(actual, expected, batch.real) < 1e-10
-        assert counter.frame_count == 1
+def test_short_inputs_are_one_graph_of_the_untouched_model() -> None:
+    wrapped = vcc.wrap(build("roberta", **SHALLOW["roberta"]), vcc.VccConfig())
+    graph, counter = compiled(wrapped)
+    with torch.no_grad():
+        assert difference(graph(**ragged().arguments("roberta")), wrapped(**ragged().arguments("roberta"))) < 1e-10
+    assert not wrapped.vcc_report() and counter.frame_count == 1
 
 
-@pytest.mark.parametrize("family", ["roberta", "t5", "modernbert"])
+@pytest.mark.parametrize("family", ["roberta", pytest.param("t5", marks=pytest.mark.slow)])
 def test_training_compiles(family: str) -> None:
     found = []
     for compiling in (False, True):
-        model = build(family)
-        wrapped = vcc.wrap(model, REAL)
+        model = build(family, **SHALLOW[family])
+        wrapped = vcc.wrap(model, SETTINGS)
         run = compiled(wrapped)[0] if compiling else wrapped
         encoded(run(**ragged().arguments(family)))[ragged().real.bool()].square().sum().backward()
         found.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
@@ -116,18 +121,17 @@ def test_more_vips_than_reserved_are_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["bert", "t5", "modernbert"])
 def test_inductor_gives_the_same_numbers(family: str) -> None:
-    wrapped, batch = vcc.wrap(build(family, dtype=torch.float32), REAL), ragged()
+    wrapped, batch = shallow(family, dtype=torch.float32), ragged()
     graph = torch.compile(wrapped, fullgraph=True)
     with torch.no_grad():
-        expected = wrapped(**batch.arguments(family))
-        assert difference(graph(**batch.arguments(family)), expected, batch.real) < 1e-4
+        expected, actual = (encoded(each(**batch.arguments(family))) for each in (wrapped, graph))
+    assert difference(actual, expected, batch.real) < 1e-4
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["roberta", "t5"])
 def test_vcc_compile_shares_graphs_between_similar_lengths(family: str) -> None:
-    wrapped = vcc.wrap(build(family, dtype=torch.float32), REAL)
-    fast = vcc.compile(vcc.wrap(build(family, dtype=torch.float32), REAL))
+    wrapped, fast = shallow(family, dtype=torch.float32), vcc.compile(shallow(family, dtype=torch.float32))
     for n in (37, 45, 48):
         with torch.no_grad():
             expected = encoded(wrapped(**ragged(n).arguments(family)))

@@ -78,9 +78,7 @@ def test_windows_do_not_see_each_other(family: str) -> None:
 
 @pytest.mark.parametrize("family", ONE_EACH)
 @pytest.mark.parametrize(("before", "after"), [(5, 5), (5, 9), (1, 16)])
-def test_with_windows_of_their_own_the_document_does_not_see_the_question(
-    family: str, before: int, after: int
-) -> None:
+def test_with_windows_of_their_own_the_document_does_not_see_the_question(family: str, before: int, after: int) -> None:
     """The same document behind a question of other words and of another length: equal to the last bit."""
     document = one(40, vips=0, seed=3).ids
 

@@ -20,11 +20,10 @@ from tests.hosts.models import (
     one,
     ragged,
     states,
-    wrapped_class,
 )
 
 LONG = 2 * TABLE + 21
-FIRST = {"bert": 0, "minilm": 0, "electra": 0, "bart": 2}  # the first row of the table that stands for a place; RoBERTa's is 1
+FIRST = {"bert": 0, "minilm": 0, "electra": 0, "bart": 2}  # the first place's row in the table; in RoBERTa's, 1
 REPEATING = tuple(family for family in WITH_TABLE if family != "pegasus")
 
 
@@ -112,7 +111,7 @@ def test_an_extended_model_is_saved_and_loaded_with_its_positions(family: str) -
     batch = ragged(LONG)
     with tempfile.TemporaryDirectory() as folder:
         wrapped.save_pretrained(folder)
-        loaded = wrapped_class("AutoModel", family).from_pretrained(folder, dtype=torch.float64)
+        loaded = type(wrapped).from_pretrained(folder, dtype=torch.float64)
     assert loaded.config.max_position_embeddings == wrapped.config.max_position_embeddings
     with torch.no_grad():
         assert difference(loaded(**batch.arguments(family)), wrapped(**batch.arguments(family))) == 0
@@ -142,9 +141,7 @@ def test_extended_positions_train_on_their_own(family: str) -> None:
     kept, extended = gradients
     first, size = FIRST.get(family, 1), kept.shape[0]
     rows = size - first
-    folded = sum(
-        torch.nn.functional.pad(part, (0, 0, 0, rows - len(part))) for part in extended[first:].split(rows)
-    )
+    folded = sum(torch.nn.functional.pad(part, (0, 0, 0, rows - len(part))) for part in extended[first:].split(rows))
     assert difference(folded, kept[first:]) < 1e-10
     assert bool((extended[size:].abs().sum(1) > 0).any())
 

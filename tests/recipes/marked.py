@@ -1,4 +1,4 @@
-"""A training small enough to be killed fifty times: two layers of width 16 that learn to find a marked token.
+"""A training small enough to be killed fifty times: three layers of width 16, wrapped, learn to find a marked token.
 
     torchrun --nproc-per-node 2 tests/recipes/marked.py OUT '{"fsdp": true}'
 """
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from transformers import BertConfig, BertForQuestionAnswering, PreTrainedModel, set_seed
 
+import vcc
 from vcc.recipes.training import Training, fit, settle
 
 LENGTH, VOCABULARY = 24, 50
@@ -40,7 +41,9 @@ class Find:
         return torch.tensor(len(batch["place"]))
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-        logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).start_logits
+        ids = batch["input_ids"]
+        vips = torch.zeros_like(ids).index_fill(1, torch.tensor([0, 1]), 1)
+        logits = model(input_ids=ids, attention_mask=batch["attention_mask"], vip_mask=vips).start_logits
         return cross_entropy(logits, batch["place"], reduction="sum")
 
 
@@ -50,15 +53,18 @@ class Suggested:
 
 
 def model(seed: int = 0, dropout: float = 0.1) -> PreTrainedModel:
+    """Dropout and exploration both draw random numbers in every step; without dropout there is neither."""
     set_seed(seed)
-    return BertForQuestionAnswering(BertConfig(
-        vocab_size=VOCABULARY, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+    plain = BertForQuestionAnswering(BertConfig(
+        vocab_size=VOCABULARY, hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32,
         max_position_embeddings=LENGTH, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout))
+    explore = 0.5 if dropout else 0.0
+    return vcc.wrap(plain, vcc.VccConfig((4, 1), (2,), window=8, window_layers=1, explore=explore, dense_below=0))
 
 
 def train(out: Path, dropout: float = 0.1, network: PreTrainedModel | None = None, **options: Any) -> Path:
     """A few seconds of training; the last checkpoint."""
-    training = Training(out=out, **{"steps": 12, "save_every": 3, "log_every": 2, "device": "cpu", "keep": 2, **options})
+    training = Training(out=out, **{"steps": 12, "save_every": 3, "log_every": 2, "device": "cpu", **options})
     data = Marked()
     settled = settle(training, Suggested(), len(data))
     network = network or model(training.seed, dropout)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import vcc
@@ -102,6 +101,18 @@ def test_the_label_names_the_kernel_that_ran() -> None:
     assert labels == ["full, sdpa math", "full, sdpa flash"]
 
 
+@pytest.mark.parametrize("name", ["led", "longformer"])
+def test_the_first_token_sees_everything_where_the_label_says_global(name: str) -> None:
+    model = build(name, SIZES["tiny"], 2048, 0.0, torch.float32, CPU).eval()
+    given = inputs(name, model, 1, 2048, 0.0, CPU)
+    other = {**given, "input_ids": given["input_ids"].clone()}
+    other["input_ids"][:, -1] = 5 + (given["input_ids"][:, -1] == 5).long()
+    with torch.no_grad():
+        change = (model(**given).last_hidden_state - model(**other).last_hidden_state).abs().amax(2)[0]  # (n,)
+    assert change[0] > 0
+    assert change[-1] > 0
+
+
 def test_all_models_of_a_run_have_the_same_size() -> None:
     for name in CONTENDERS:
         config = build(name, SIZES["tiny"], 64, 0.25, torch.float32, CPU).config
@@ -115,7 +126,8 @@ def test_ours_reads_padding_and_the_others_do_not_unless_the_batch_is_ragged() -
     def lengths(name: str, ragged: float) -> list[int]:
         model = build(name, SIZES["tiny"], 100, 0.0, torch.float32, CPU)
         given = inputs(name, model, 3, 100, ragged, CPU)
-        real: Tensor = given["attention_mask"]  # (B, n)
+        real = given.get("attention_mask", torch.ones_like(given["input_ids"]))  # (B, n)
+        assert ("attention_mask" in given) == (name in OURS or ragged > 0)
         assert (given["input_ids"][real == 0] == model.config.pad_token_id).all()
         assert (given["input_ids"][real == 1] != model.config.pad_token_id).all()
         return real.sum(1).tolist()
@@ -142,10 +154,13 @@ def test_lengths_are_read_with_the_settings_of_the_paper() -> None:
 # --------------------------------------------------------------------------------------------------------------- cells
 
 
-def test_out_of_memory_is_marked_and_the_run_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [torch.cuda.OutOfMemoryError("Tried to allocate 9 GiB"), MemoryError()])
+def test_out_of_memory_is_marked_and_the_run_goes_on(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def starving(name: str, *args: object) -> object:
         if name == "vcc-bert":
-            raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB")
+            raise error
         return build(name, *args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(bench_measure, "build", starving)
@@ -202,6 +217,14 @@ def test_a_training_step_reaches_every_layer() -> None:
     step, model, _ = bench_measure.prepare("vcc-bert", 768, "forward", TINY, CPU)
     step()
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.slow
+def test_a_compiled_model_is_labelled_so_and_its_first_call_told() -> None:
+    cell = measure("vcc-bert", 768, "forward", replace(TINY, compile="ours"))
+    assert cell.attention == "compressed, compiled"
+    assert cell.ms is not None and cell.first_s is not None and cell.first_s * 1e3 > cell.ms
+    assert measure("bert", 768, "forward", replace(TINY, compile="ours")).attention.startswith("full, sdpa")
 
 
 def test_checkpointing_is_on_where_it_is_asked_for() -> None:

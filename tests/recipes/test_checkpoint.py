@@ -118,7 +118,8 @@ def test_an_unfinished_write_is_not_a_checkpoint(tmp_path: Path) -> None:
 def test_a_run_continues_only_its_own_checkpoints(tmp_path: Path) -> None:
     own, other = write(tmp_path, 3), write(tmp_path, 6, {**RUN, "lr": 0.2})
     found = newest_good(tmp_path, RUN)
-    assert found.path == own and found.rejected[0][0] == other and "lr is 0.2 there and 0.1 here" in found.rejected[0][1]
+    assert found.path == own and found.rejected[0][0] == other
+    assert "lr is 0.2 there and 0.1 here" in found.rejected[0][1]
 
 
 def test_checkpoints_of_other_settings_only_are_an_error_not_a_new_start(tmp_path: Path) -> None:

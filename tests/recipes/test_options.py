@@ -81,7 +81,9 @@ def test_a_flag_takes_a_word_too() -> None:
     (["one", "--out", "x", "--below", "soon"], "'soon' cannot be read"),
     (["one", "--out", "x", "--sizes", "1,x"], "invalid list such as N,N value"),
 ])
-def test_bad_input_exits_with_2_and_says_why(arguments: list[str], word: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_exits_with_2_and_says_why(
+    arguments: list[str], word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
         run(*arguments)
     assert ended.value.code == 2

@@ -33,7 +33,8 @@ def test_load_inverts_save_on_tensors_and_shared_memory(tmp_path: Path) -> None:
     save_state(tmp_path, "state", value)
     found = load_state(tmp_path, "state")
     assert torch.equal(found["a"], shared) and torch.equal(found["b"][1], shared[1:])
-    assert found[3].dtype == torch.bfloat16 and isinstance(found["n"], np.ndarray) and found["n"].tolist() == [0, 1, 2, 3]
+    assert found[3].dtype == torch.bfloat16
+    assert isinstance(found["n"], np.ndarray) and found["n"].tolist() == [0, 1, 2, 3]
 
 
 def test_code_cannot_be_saved(tmp_path: Path) -> None:

@@ -53,7 +53,9 @@ def test_a_resumed_run_equals_an_untouched_one_bit_for_bit(
     assert (last / "trainer_state.json").read_text() == (whole / "trainer_state.json").read_text()
 
 
-def test_it_learns_and_shows_what_a_person_wants_to_see(whole: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_it_learns_and_shows_what_a_person_wants_to_see(
+    whole: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     assert losses(whole)[-1] < losses(whole)[0]
     marked.train(tmp_path, steps=2)
     shown = capsys.readouterr().err
@@ -117,7 +119,9 @@ def test_settled_options_leave_nothing_open() -> None:
         settle(Training(out=Path("x")), marked.Suggested(), 0)
 
 
-@pytest.mark.parametrize("options", [{"steps": 0}, {"lr": -1.0}, {"steps": 1, "epochs": 1.0}, {"seed": -1}, {"keep": 0}])
+@pytest.mark.parametrize(
+    "options", [{"steps": 0}, {"lr": -1.0}, {"steps": 1, "epochs": 1.0}, {"seed": -1}, {"keep": 0}]
+)
 def test_impossible_options_are_errors(options: dict) -> None:
     with pytest.raises(ValueError, match="--"):
         Training(out=Path("x"), **options)

@@ -6,6 +6,7 @@ import pytest
 
 from tests.data.words import real_data, real_tokenizer
 from vcc.data.features import ExampleTokenizer, TruncationReport
+from vcc.data.haystack import TOKENS_PER_WORD
 from vcc.data.records import DataError
 from vcc.tasks import SPLITS, TASKS
 
@@ -53,7 +54,7 @@ def test_made_tasks_hide_their_answers_in_real_text(name, folder, count):
     assert len(examples) == count
     for i in range(0, count, count // 20):
         example = examples[i]
-        assert len(example.document.split()) == pytest.approx(example.meta["length"] / 1.3, abs=40)
+        assert len(example.document.split()) == pytest.approx(example.meta["length"] / TOKENS_PER_WORD, abs=40)
         assert {example.document[a:b] for a, b in example.answer_spans} == set(example.answers)
 
 

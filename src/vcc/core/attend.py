@@ -16,11 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vcc.core.rows import Rows
+from vcc.core.rows import UNSEEN, Rows, log_counts
 
 Backend = Literal["auto", "reference", "sdpa", "triton"]
 
-UNSEEN = -1e30  # the score of a key that is not to be seen: finite, and far below any real one
 FOLDED = 8  # head dimensions that carry the bias per key; flash kernels want a multiple of 8
 
 
@@ -116,13 +115,6 @@ def distances(queries: Tensor, keys: Tensor) -> Tensor:
     return keys.float()[:, None, :] - queries.float()[:, :, None]
 
 
-def key_bias(counts: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """log(counts), (B, r); padding is UNSEEN. A batch element of padding alone sees all of it: finite, and unused."""
-    real = counts > 0
-    bias = torch.where(real, counts, 1).to(dtype).log().masked_fill(~real, UNSEEN)
-    return bias.masked_fill(~real.any(1, keepdim=True), 0.0)
-
-
 def local_bias(bias: Tensor, distance: Tensor, window: int) -> Tensor:
     """The bias per key (B, r) where the distance (B or 1, r, r) is at most `window`, else UNSEEN: (B, r, r). A padding
     row sees itself, so that every row sees something."""
@@ -166,7 +158,7 @@ def attend(
     if backend != "reference" and torch.is_autocast_enabled(q.device.type):
         q, k, v = (part.to(torch.get_autocast_dtype(q.device.type)) for part in (q, k, v))
     if backend == "auto":
-        backend = fastest(q, relative)
+        backend = fastest(q, relative, window)
     if backend == "reference":
         return _reference(q, k, v, rows, scale, relative, window, consecutive, dropout)
     if backend == "sdpa":
@@ -176,9 +168,12 @@ def attend(
     raise ValueError(f'backend is {backend!r}; it must be "auto", "reference", "sdpa" or "triton"')
 
 
-def fastest(q: Tensor, relative: RelativeBias | None) -> Backend:
+def fastest(q: Tensor, relative: RelativeBias | None, window: int | None) -> Backend:
     """The backend that "auto" stands for."""
-    return "triton" if q.is_cuda and why_not_triton(q, relative) is None else "sdpa"
+    if not q.is_cuda or why_not_triton(q, relative):
+        return "sdpa"
+    # In float32 the fused kernel is no faster, but it needs no (r, r) matrix.
+    return "sdpa" if q.dtype == torch.float32 and relative is None and window is None else "triton"
 
 
 def why_not_triton(q: Tensor, relative: RelativeBias | None) -> str | None:
@@ -223,7 +218,7 @@ def _reference(
     r = q.shape[2]
     positions = torch.arange(r, device=q.device)[None] if consecutive else rows.positions
     distance = distances(positions, positions)
-    bias = key_bias(rows.counts, dtype)[:, None]  # (B, 1, r)
+    bias = log_counts(rows.counts, dtype)[:, None]  # (B, 1, r)
     if window is not None:
         bias = local_bias(bias[:, 0], distance, window)  # (B, r, r)
     scores = scale * q.to(dtype) @ k.to(dtype).mT + bias[:, None]
@@ -245,7 +240,7 @@ def _sdpa(
 ) -> Tensor:
     """PyTorch's kernels. What differs from query to query has to be a matrix; the bias per key need not."""
     r, d = q.shape[2:]
-    bias = key_bias(rows.counts, torch.promote_types(q.dtype, torch.float32))
+    bias = log_counts(rows.counts, torch.promote_types(q.dtype, torch.float32))
     # On a CPU any kernel takes a float32 mask; on CUDA it has to be of the type of the queries.
     mask_dtype = torch.promote_types(q.dtype, torch.float32) if q.device.type == "cpu" else q.dtype
     matrix = None  # (B or 1, H or 1, r, r)
@@ -300,7 +295,7 @@ def _triton(
         q,
         k,
         v,
-        key_bias(rows.counts),
+        log_counts(rows.counts),
         rows.positions.float(),
         None if relative is None else relative.table,
         scale=scale,

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+UNSEEN = -1e30  # the score of a key that is not to be seen: finite, and far below any real one
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -45,12 +47,13 @@ def check_counts(counts: Tensor) -> None:
 def log_counts(counts: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """The paper's diagonal D and the padding mask as one additive score per key, (B, n).
 
-    Padding gets the most negative finite number rather than -inf, so that a batch element made of padding
-    alone still has a softmax; wherever one real key exists, padding's probability is exactly zero.
+    Padding is UNSEEN: wherever one real key exists, its probability is exactly zero. A batch element of padding alone
+    sees all of it, so that its softmax is finite, and nobody uses it.
     """
     real = counts > 0
-    logs = torch.where(real, counts, 1).to(dtype).log()
-    return logs.masked_fill(~real, torch.finfo(dtype).min)
+    unseen = max(UNSEEN, torch.finfo(dtype).min)
+    logs = torch.where(real, counts, 1).to(dtype).log().masked_fill(~real, unseen)
+    return logs.masked_fill(~real.any(1, keepdim=True), 0.0)
 
 
 def flat_index(index: Tensor, n: int) -> Tensor:

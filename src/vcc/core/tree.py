@@ -64,7 +64,7 @@ def build_tree(rows: Rows, scales: tuple[int, ...]) -> SegmentTree:
     dtype = wide(rows.hidden.dtype)
     padded = pad_rows(rows, -(-len(rows) // scales[0]) * scales[0])
     nodes = padded.hidden.to(dtype).contiguous()
-    counts, positions = [padded.counts.to(dtype)], [padded.positions.to(dtype)]
+    counts, positions = [padded.counts.to(dtype).contiguous()], [padded.positions.to(dtype).contiguous()]
     differences: list[Tensor] = []
     for coarse, fine in reversed(list(pairwise(scales))):
         children = siblings(nodes, coarse // fine)

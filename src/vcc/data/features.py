@@ -245,18 +245,3 @@ def token_spans(char_spans: Sequence[tuple[int, int]], offsets: Ints) -> list[tu
         if first <= last:
             found.add((first, last))
     return sorted(found)
-
-
-class FeatureDataset(Sequence[Features]):
-    """Examples tokenized when asked for: a map-style data set for any data loader."""
-
-    def __init__(self, examples: Sequence[Example], tokenize: ExampleTokenizer) -> None:
-        self.examples, self.tokenize = examples, tokenize
-
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        return self.tokenize(self.examples[index])

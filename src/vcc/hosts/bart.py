@@ -42,7 +42,8 @@ class BartHost(FamilyHost):
     def positions(self, places: Tensor) -> Tensor:
         """The rows of the table for these places; padding, which nobody sees, takes the first."""
         table = self.model.embed_positions
-        return F.embedding(repeat_beyond(places.clamp(min=0) + self.first, self.first, table.num_embeddings), table.weight)
+        ids = repeat_beyond(places.clamp(min=0) + self.first, self.first, table.num_embeddings)
+        return F.embedding(ids, table.weight)
 
     def normed_embedding(self, hidden: Tensor) -> Tensor:
         return self.model.layernorm_embedding(hidden)
@@ -66,7 +67,7 @@ class BartHost(FamilyHost):
     def finish(self, hidden: Tensor) -> Tensor:
         return hidden
 
-    def output(self, hidden: Tensor, hidden_states: tuple[Tensor, ...] | None) -> BaseModelOutput:
+    def output(self, hidden: Any, hidden_states: Any) -> BaseModelOutput:
         return BaseModelOutput(last_hidden_state=hidden, hidden_states=hidden_states)
 
     @staticmethod

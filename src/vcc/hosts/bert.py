@@ -85,9 +85,7 @@ class BertHost(FamilyHost):
     def finish(self, hidden: Tensor) -> Tensor:
         return hidden
 
-    def output(
-        self, hidden: Tensor, hidden_states: tuple[Tensor, ...] | None
-    ) -> BaseModelOutputWithPoolingAndCrossAttentions:
+    def output(self, hidden: Any, hidden_states: Any) -> BaseModelOutputWithPoolingAndCrossAttentions:
         pooler = self.model._modules.get("pooler")
         pooled = None if pooler is None else pooler(hidden)
         return BaseModelOutputWithPoolingAndCrossAttentions(

@@ -52,7 +52,7 @@ class CompiledRead:
 
 def compile(model: Model) -> Model:
     """Compile the compressed path of a wrapped model, in place. The first call with a new bucket of lengths takes
-    seconds to a minute; `vcc.compile_seconds(model)` tells. Hidden states of all layers and reports need the eager path.
+    seconds to a minute; `vcc.compile_seconds(model)` tells. Hidden states of all layers and reports stay eager.
     """
     find_reader(model).compiled_read = CompiledRead()
     return model

@@ -35,8 +35,11 @@ class FamilyHost(Host):
         """What the model does after its last layer, to (B, n, D)."""
 
     @abstractmethod
-    def output(self, hidden: Tensor, hidden_states: tuple[Tensor, ...] | None) -> ModelOutput:
-        """The family's own output class."""
+    def output(self, hidden: Any, hidden_states: Any) -> ModelOutput:
+        """The family's own output, from the last hidden state (B, n, D) and a tuple of all of them or None.
+
+        Hugging Face types these as FloatTensor, which mypy does not take a Tensor for.
+        """
 
     @property
     def longest(self) -> int | None:

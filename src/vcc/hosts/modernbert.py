@@ -67,7 +67,7 @@ class ModernBertHost(FamilyHost):
     def finish(self, hidden: Tensor) -> Tensor:
         return self.model.final_norm(hidden)
 
-    def output(self, hidden: Tensor, hidden_states: tuple[Tensor, ...] | None) -> BaseModelOutput:
+    def output(self, hidden: Any, hidden_states: Any) -> BaseModelOutput:
         return BaseModelOutput(last_hidden_state=hidden, hidden_states=hidden_states)
 
     @staticmethod

@@ -39,11 +39,13 @@ class LayerReport:
 class Wrapped:
     """Any wrapped model: it knows its settings and what its layers did."""
 
-    hf_class: ClassVar[type]
+    hf_class: ClassVar[Any]
     forward_names: ClassVar[tuple[str, ...]]  # the parameters of the Hugging Face forward, in order
+    config: Any  # this and the next come from Hugging Face's class
+    training: bool
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
-        super().__init__(config, *args, **kwargs)
+        super().__init__(config, *args, **kwargs)  # type: ignore[call-arg]
         from vcc.hosts.wrap import install
 
         install(self)
@@ -144,9 +146,10 @@ class Reader(Wrapped):
         ids, embeds = inputs.get("input_ids"), inputs.get("inputs_embeds")
         if (ids is None) == (embeds is None) or getattr(self.config, "is_decoder", False):
             return True  # not ours: Hugging Face's own forward runs it or says what is wrong
+        places = token_places(inputs)
         if vip_mask is not None:
-            check_mask(vip_mask, token_places(inputs), "vip_mask")
-        n = (ids if ids is not None else embeds).shape[1]
+            check_mask(vip_mask, places, "vip_mask")
+        n = places.shape[1]
         if host.longest is not None and n > host.longest:
             return False  # the untouched model has no positions for it
         below = self.vcc_settings.dense_below
@@ -196,6 +199,7 @@ class Seq2Seq(Wrapped):
     """An encoder-decoder model: the VIPs go to the encoder alone."""
 
     vip_rule: ClassVar[str | None]
+    get_encoder: Any
 
     def forward(
         self, *args: Any, vip_mask: Tensor | None = None, vip_length: int | Tensor | None = None, **kwargs: Any

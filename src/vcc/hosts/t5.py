@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -64,9 +65,7 @@ class T5Host(FamilyHost):
     def finish(self, hidden: Tensor) -> Tensor:
         return self.model.dropout(self.model.final_layer_norm(hidden))
 
-    def output(
-        self, hidden: Tensor, hidden_states: tuple[Tensor, ...] | None
-    ) -> BaseModelOutputWithPastAndCrossAttentions:
+    def output(self, hidden: Any, hidden_states: Any) -> BaseModelOutputWithPastAndCrossAttentions:
         return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden, hidden_states=hidden_states)
 
 

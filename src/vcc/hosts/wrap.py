@@ -107,7 +107,8 @@ def register(family: Family) -> None:
 
     here = sys.modules[__name__]
     hf_config = configuration_auto.CONFIG_MAPPING[family.model_type]
-    config = type(f"Vcc{hf_config.__name__}", (hf_config,), {"model_type": f"vcc-{family.model_type}", "vcc": None})
+    settings = {"model_type": f"vcc-{family.model_type}", "vcc": None}
+    config: Any = type(f"Vcc{hf_config.__name__}", (hf_config,), settings)
     config.__module__ = __name__
     setattr(here, config.__name__, config)
     CLASSES[hf_config] = config
@@ -128,7 +129,7 @@ def register(family: Family) -> None:
         table[config.model_type] = CLASSES[hf_class].__name__
 
 
-def make_class(hf_class: Any, mixin: type, config: type, family: Family, rule: str | None) -> None:
+def make_class(hf_class: Any, mixin: Any, config: type, family: Family, rule: str | None) -> None:
     bases = (mixin, hf_class) + ((GenerationMixin,) if generates(hf_class) else ())
     names = tuple(with_vips(hf_class.forward).parameters)[1:]
 

@@ -4,7 +4,7 @@ torch, with its gradient. The kernels, and why they are fast, are in `tiles.py`.
 # mypy: disable-error-code="no-untyped-def"
 # (torch.library reads the schema, not annotations)
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,33 +20,35 @@ EDGE = 128  # whatever is one number per row is stored on to a multiple of this;
 
 @dataclass(frozen=True)
 class Blocks:
-    """How a kernel is cut: queries and keys per tile, warps per program, loads in flight."""
+    """How a kernel is cut: queries and keys per tile, warps per program, loads in flight, registers per thread."""
 
     queries: int
     keys: int
     warps: int
     stages: int
+    registers: int | None = None  # None: as the compiler likes. Fewer let more programs share a multiprocessor
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The blocks of the kernels. The table kernel, for neighbouring tokens, shares its tiles with the query kernel."""
+    """The blocks of the kernels. Those of the table's gradient have the tiles of the query kernel, so only the rest of
+    `table` counts."""
 
     forward: Blocks
     query: Blocks
     key: Blocks
-    table_warps: int
-    table_stages: int
+    table: Blocks
 
 
-def choose_plan(dtype: torch.dtype, features: int) -> Plan:
-    """A fixed choice rather than a search: the first call compiles each kernel once."""
+def choose_plan(dtype: torch.dtype, features: int, local: bool = False) -> Plan:
+    """A fixed choice, not a search: the first call compiles each kernel once. `local`: most tiles are skipped."""
     if dtype == torch.float32:  # exact products run on the plain units, out of registers: small tiles
-        small = Blocks(32, 32, 4, 2)
-        return Plan(small, small, small, table_warps=4, table_stages=1)
+        return Plan(*[Blocks(32, 32, 4, 2)] * 4)
     if features > 64:
-        return Plan(Blocks(128, 64, 8, 2), Blocks(64, 64, 4, 2), Blocks(64, 64, 4, 2), table_warps=4, table_stages=1)
-    return Plan(Blocks(128, 64, 4, 3), Blocks(64, 64, 4, 2), Blocks(64, 128, 8, 2), table_warps=4, table_stages=2)
+        return Plan(Blocks(128, 64, 8, 2), *[Blocks(64, 64, 4, 2)] * 3)
+    if local:
+        return Plan(*[Blocks(64, 64, 4, 2)] * 4)
+    return Plan(Blocks(128, 128, 8, 2), Blocks(64, 64, 4, 2, 168), Blocks(64, 128, 8, 2), Blocks(64, 64, 4, 2))
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,9 @@ def strides(tensor: Tensor) -> tuple[int, int, int]:
 
 def shape_of(q: Tensor, blocks: Blocks) -> dict[str, int | str]:
     features = q.shape[-1]
+    limit = {} if blocks.registers is None else {"maxnreg": blocks.registers}
     return {
+        **limit,
         "D": features,
         "PADDED": triton.next_power_of_2(features),
         "M": blocks.queries,
@@ -156,7 +160,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, bias: Bias, plan: Plan | None = Non
     """-> out (B, H, r, d) and the base-2 log of every row's sum of exponentials (B, H, r and more)."""
     q, k, v = features_last(q, k, v)
     batch, heads, r, features = q.shape
-    blocks = (plan or choose_plan(q.dtype, features)).forward
+    blocks = (plan or choose_plan(q.dtype, features, bias.window >= 0)).forward
     out = empty_heads(q)
     lse = q.new_empty(batch, heads, bias.padded_r, dtype=torch.float32)
     with torch.cuda.device_of(q):
@@ -184,7 +188,7 @@ def backward(
     """-> dq, dk, dv like q, k, v, and the table's gradient (buckets, H) in float32, empty if not asked for."""
     grad, q, k, v, out = features_last(grad, q, k, v, out)
     batch, heads, r, features = q.shape
-    plan = plan or choose_plan(q.dtype, features)
+    plan = plan or choose_plan(q.dtype, features, bias.window >= 0)
     dq, dk, dv = empty_heads(q), empty_heads(k), empty_heads(v)
     delta = torch.empty_like(lse)
     factor = bias.scale * LOG2E
@@ -192,9 +196,15 @@ def backward(
     # Every program of the query and table kernels leaves one share of the table's gradient.
     buckets = 2 * (len(bias.starts) + 1)
     rows = triton.cdiv(r, plan.query.queries)  # of tiles
-    near = triton.cdiv(plan.query.queries + 2 * bias.far, plan.query.keys) + 1
-    splits = max(1, min(batch, 1024 // (near * rows * heads))) if bias.consecutive else 0
-    shares = rows * (batch + near * splits)
+    columns = triton.cdiv(r, plan.query.keys)
+    if bias.consecutive:  # a program per near tile and part of the batch
+        near = triton.cdiv(plan.query.queries + 2 * bias.far, plan.query.keys) + 1
+        splits = max(1, min(batch, 2048 // (near * rows * heads)))
+        table_shares = rows * near * splits
+    else:  # a program per row of tiles and part of the keys
+        near, splits = 0, triton.cdiv(columns, 16)
+        table_shares = rows * batch * splits
+    shares = rows * batch + table_shares
     partial = q.new_empty((heads, shares, buckets) if table_grad else (0,), dtype=torch.float32)
     dtable = q.new_empty((buckets, heads) if table_grad else (0,), dtype=torch.float32)
 
@@ -202,8 +212,8 @@ def backward(
         ready = prepare(q, bias, plan.query, plan.key)
         common: dict[str, Any] = {"GRAIN": ready.grain, "REACH": ready.reach, **bias.flags()}
         tiles._query_kernel[(batch * heads * rows,)](
-            q, k, v, bias.keys, bias.positions, ready.bounds, ready.biases, ready.edges, out, grad, lse, delta, dq,
-            partial, *strides(q), *strides(k), *strides(v), *strides(out), *strides(grad), *strides(dq),
+            q, k, v, bias.keys, bias.positions, ready.bounds, ready.biases, out, grad, lse, delta, dq, partial,
+            *strides(q), *strides(k), *strides(v), *strides(out), *strides(grad), *strides(dq),
             heads, r, bias.padded_r, ready.grains, shares, factor, bias.scale, *bias.numbers(),
             EDGE=EDGE, BUCKETS=buckets, TABLE_GRAD=table_grad, **common, **shape_of(q, plan.query),
         )  # fmt: skip
@@ -212,16 +222,28 @@ def backward(
             *strides(q), *strides(k), *strides(v), *strides(grad), *strides(dk), heads, r, bias.padded_r, ready.grains,
             factor, bias.scale, *bias.numbers(), **common, **shape_of(q, plan.key),
         )  # fmt: skip
-        if table_grad and bias.consecutive:
-            blocks = Blocks(plan.query.queries, plan.query.keys, plan.table_warps, plan.table_stages)
-            tiles._table_kernel[(heads * rows * near * splits,)](
-                q, k, v, bias.keys, ready.biases, ready.edges, grad, lse, delta, partial,
-                *strides(q), *strides(k), *strides(v), *strides(grad), batch, heads, r, bias.padded_r, splits,
-                rows * batch, shares, factor, *bias.numbers(),
-                NEAR=near, HAS_WINDOW=bias.window >= 0, HAS_DROPOUT=bias.seed is not None, FAR=bias.far,
-                REACH=ready.reach, BUCKETS=buckets, **shape_of(q, blocks),
-            )  # fmt: skip
         if table_grad:
+            blocks = replace(plan.table, queries=plan.query.queries, keys=plan.query.keys)
+            common = {
+                "HAS_WINDOW": bias.window >= 0,
+                "HAS_DROPOUT": bias.seed is not None,
+                "FAR": bias.far,
+                "REACH": ready.reach,
+                "BUCKETS": buckets,
+                **shape_of(q, blocks),
+            }
+            inputs = (*strides(q), *strides(k), *strides(v), *strides(grad))
+            numbers = (splits, rows * batch, shares, factor, *bias.numbers())
+            if bias.consecutive:
+                tiles._neighbour_kernel[(heads * table_shares,)](
+                    q, k, v, bias.keys, ready.biases, ready.edges, grad, lse, delta, partial,
+                    *inputs, batch, heads, r, bias.padded_r, *numbers, NEAR=near, **common,
+                )  # fmt: skip
+            else:
+                tiles._near_kernel[(heads * table_shares,)](
+                    q, k, v, bias.keys, bias.positions, ready.bounds, ready.biases, ready.edges, grad, lse, delta,
+                    partial, *inputs, heads, r, bias.padded_r, ready.grains, *numbers, GRAIN=ready.grain, **common,
+                )  # fmt: skip
             tiles._finish_kernel[(heads,)](
                 partial, dtable, shares, *dtable.stride(), BUCKETS=buckets, BLOCK=64, num_warps=4
             )  # fmt: skip

@@ -303,46 +303,53 @@ def _forward_kernel(
 
 
 @triton.jit
-def _query_tile(
-    dq, far_left, far_right, sums, q, grad, lse, delta, start, k_base, v_base, k_stride, v_stride, bias_base,
-    position_base, low, high, q_start, centre, left, right, Edges, r, factor, window, seed, pair, threshold,
-    keep_scale,
-    D: tl.constexpr, PADDED: tl.constexpr, M: tl.constexpr, N: tl.constexpr, HAS_TABLE: tl.constexpr,
-    HAS_WINDOW: tl.constexpr,
-    CONSECUTIVE: tl.constexpr, FAR: tl.constexpr, BUCKETS: tl.constexpr,
-    TABLE_GRAD: tl.constexpr, HAS_DROPOUT: tl.constexpr, PRECISION: tl.constexpr, ASM: tl.constexpr,
+def _score_gradient(
+    q, k, v, grad, lse, delta, key_bias, position_base, m, n, low, high, centre, left, right, r, factor, window,
+    seed, pair, threshold, keep_scale,
+    M: tl.constexpr, N: tl.constexpr, HAS_TABLE: tl.constexpr, HAS_WINDOW: tl.constexpr, CONSECUTIVE: tl.constexpr,
+    FAR: tl.constexpr, HAS_DROPOUT: tl.constexpr, PRECISION: tl.constexpr, ASM: tl.constexpr,
 ):  # fmt: skip
-    """What keys start .. start + N add to the gradient of the queries and of the bucket table."""
-    k = _tile(k_base, start, k_stride, r, N, D, PADDED)
-    v = _tile(v_base, start, v_stride, r, N, D, PADDED)
+    """The gradient of the scores of queries m .. m + M and keys n .. n + N."""
     qk = tl.dot(q, tl.trans(k), input_precision=PRECISION)
     dp = tl.dot(grad, tl.trans(v), input_precision=PRECISION)
     s = _scores(
-        qk, factor, _numbers(bias_base, start, N)[None, :], position_base, q_start, start, r, low, high,
-        centre, left, right, window, M, N, False, HAS_TABLE, HAS_WINDOW, CONSECUTIVE, FAR, ASM,
+        qk, factor, key_bias[None, :], position_base, m, n, r, low, high, centre, left, right, window,
+        M, N, False, HAS_TABLE, HAS_WINDOW, CONSECUTIVE, FAR, ASM,
     )  # fmt: skip
     if HAS_DROPOUT:
-        q_row = q_start + tl.arange(0, M)
-        k_row = start + tl.arange(0, N)
+        q_row = m + tl.arange(0, M)
+        k_row = n + tl.arange(0, N)
         dp = tl.where(_kept(seed, pair, q_row[:, None], k_row[None, :], threshold), dp * keep_scale, 0.0)
-    ds = tl.exp2(s - lse[:, None]) * (dp - delta[:, None])
-    dq = tl.dot(ds.to(k.dtype), k, dq, input_precision=PRECISION)
+    return tl.exp2(s - lse[:, None]) * (dp - delta[:, None])
+
+
+@triton.jit
+def _query_tile(
+    dq, far_left, far_right, q, grad, lse, delta, n, k_base, v_base, k_stride, v_stride, bias_base, position_base,
+    low, high, m, centre, left, right, r, factor, window, seed, pair, threshold, keep_scale,
+    D: tl.constexpr, PADDED: tl.constexpr, M: tl.constexpr, N: tl.constexpr, HAS_TABLE: tl.constexpr,
+    HAS_WINDOW: tl.constexpr, CONSECUTIVE: tl.constexpr, FAR: tl.constexpr, TABLE_GRAD: tl.constexpr,
+    HAS_DROPOUT: tl.constexpr, PRECISION: tl.constexpr, ASM: tl.constexpr,
+):  # fmt: skip
+    """What keys n .. n + N add to the gradient of the queries and, if they are far, of the bucket table."""
+    k = _tile(k_base, n, k_stride, r, N, D, PADDED)
+    v = _tile(v_base, n, v_stride, r, N, D, PADDED)
+    ds = _score_gradient(
+        q, k, v, grad, lse, delta, _numbers(bias_base, n, N), position_base, m, n, low, high, centre, left, right, r,
+        factor, window, seed, pair, threshold, keep_scale,
+        M, N, HAS_TABLE, HAS_WINDOW, CONSECUTIVE, FAR, HAS_DROPOUT, PRECISION, ASM,
+    )  # fmt: skip
     if TABLE_GRAD:
-        is_right = low >= FAR - 0.5
-        is_left = high <= 0.5 - FAR
-        if is_right or is_left:
-            row_sums = tl.sum(ds, 1)
-            far_left += tl.where(is_left, row_sums, 0.0)
-            far_right += tl.where(is_right, row_sums, 0.0)
-        elif not CONSECUTIVE:  # near tiles of neighbouring tokens: _table_kernel
-            distance = _distance(position_base, q_start, start, r, M, N, False, False)
-            sums += _sums_beyond(ds, distance, low, high, Edges, BUCKETS)
-    return dq, far_left, far_right, sums
+        row_sums = tl.sum(ds, 1)
+        far_left += tl.where(high <= 0.5 - FAR, row_sums, 0.0)
+        far_right += tl.where(low >= FAR - 0.5, row_sums, 0.0)
+    dq = tl.dot(ds.to(k.dtype), k, dq, input_precision=PRECISION)
+    return dq, far_left, far_right
 
 
 @triton.jit(do_not_specialize=LENGTHS)
 def _query_kernel(
-    Q, K, V, KeyBias, Positions, Bounds, Biases, Edges, Out, Grad, Lse, Delta, DQ, Partial,
+    Q, K, V, KeyBias, Positions, Bounds, Biases, Out, Grad, Lse, Delta, DQ, Partial,
     q_sb, q_sh, q_sr, k_sb, k_sh, k_sr, v_sb, v_sh, v_sr, o_sb, o_sh, o_sr, g_sb, g_sh, g_sr, d_sb, d_sh, d_sr,
     H, r, padded_r, grains, shares, factor, scale, window, Seed, threshold, keep_scale,
     D: tl.constexpr, PADDED: tl.constexpr, M: tl.constexpr, N: tl.constexpr, GRAIN: tl.constexpr, EDGE: tl.constexpr,
@@ -350,7 +357,8 @@ def _query_kernel(
     REACH: tl.constexpr, BUCKETS: tl.constexpr, TABLE_GRAD: tl.constexpr,
     HAS_DROPOUT: tl.constexpr, PRECISION: tl.constexpr, ASM: tl.constexpr,
 ):  # fmt: skip
-    """Backward, one program: M queries of one head; dq, delta = sum(out grad), and a share of the table's gradient."""
+    """Backward, one program: M queries of one head; dq, delta = sum(out grad), and a share of the table's
+    gradient, from the far tiles."""
     RELATIVE: tl.constexpr = HAS_TABLE or HAS_WINDOW
     tiles = tl.cdiv(r, M)
     pair = tl.program_id(0) // tiles
@@ -382,22 +390,19 @@ def _query_kernel(
     dq = tl.zeros([M, PADDED], tl.float32)
     far_left = tl.zeros([M], tl.float32)
     far_right = tl.zeros([M], tl.float32)
-    sums = tl.zeros([BUCKETS], tl.float32)
     for n in range(0, r, N):
         k_low, k_high = _span(bounds_base, n, N, GRAIN, CONSECUTIVE or not RELATIVE, ASM)
         low = k_low - q_high
         high = k_high - q_low
         if not HAS_WINDOW or ((low <= window) & (high >= -window)):
-            dq, far_left, far_right, sums = _query_tile(
-                dq, far_left, far_right, sums, q, grad, lse, delta, n, k_base, v_base, k_sr, v_sr, bias_base,
-                position_base, low, high, m, centre, left, right, Edges, r, factor, window, seed, pair, threshold,
-                keep_scale,
-                D, PADDED, M, N, HAS_TABLE, HAS_WINDOW, CONSECUTIVE, FAR, BUCKETS, TABLE_GRAD,
-                HAS_DROPOUT, PRECISION, ASM,
+            dq, far_left, far_right = _query_tile(
+                dq, far_left, far_right, q, grad, lse, delta, n, k_base, v_base, k_sr, v_sr, bias_base, position_base,
+                low, high, m, centre, left, right, r, factor, window, seed, pair, threshold, keep_scale,
+                D, PADDED, M, N, HAS_TABLE, HAS_WINDOW, CONSECUTIVE, FAR, TABLE_GRAD, HAS_DROPOUT, PRECISION, ASM,
             )  # fmt: skip
     _store(DQ + b * d_sb + h * d_sh, m, d_sr, r, dq * scale, M, D, PADDED)
     if TABLE_GRAD:  # this program's share; all shares of a head are neighbours
-        sums += _sums_far(tl.sum(far_left), tl.sum(far_right), BUCKETS)
+        sums = _sums_far(tl.sum(far_left), tl.sum(far_right), BUCKETS)
         at = h * shares + b * tiles + tl.program_id(0) % tiles
         tl.store(Partial + at * BUCKETS + tl.arange(0, BUCKETS), sums)
 
@@ -487,21 +492,70 @@ def _key_kernel(
 
 
 @triton.jit(do_not_specialize=LENGTHS)
-def _table_kernel(
+def _near_kernel(
+    Q, K, V, KeyBias, Positions, Bounds, Biases, Edges, Grad, Lse, Delta, Partial,
+    q_sb, q_sh, q_sr, k_sb, k_sh, k_sr, v_sb, v_sh, v_sr, g_sb, g_sh, g_sr, H, r, padded_r, grains, splits,
+    first_share, shares, factor, window, Seed, threshold, keep_scale,
+    D: tl.constexpr, PADDED: tl.constexpr, M: tl.constexpr, N: tl.constexpr, GRAIN: tl.constexpr,
+    HAS_WINDOW: tl.constexpr, FAR: tl.constexpr, REACH: tl.constexpr, BUCKETS: tl.constexpr,
+    HAS_DROPOUT: tl.constexpr, PRECISION: tl.constexpr, ASM: tl.constexpr,
+):  # fmt: skip
+    """Backward of the table, near tiles. They are few but each takes long, and some queries have many, so a program
+    looks for those of M queries in one part of the keys. M and N are those of `_query_kernel`."""
+    tiles = tl.cdiv(r, M)
+    split = tl.program_id(0) % splits
+    tile = tl.program_id(0) // splits % tiles
+    pair = tl.program_id(0) // (splits * tiles)
+    b = tl.cast(pair // H, tl.int64)
+    h = tl.cast(pair % H, tl.int64)
+    seed = tl.load(Seed)
+    m = tile * M
+    position_base = Positions + b * r
+    bounds_base = Bounds + b * grains * 2
+    q_low, q_high = _span(bounds_base, m, M, GRAIN, False, ASM)
+    sums = tl.zeros([BUCKETS], tl.float32)
+    for n in range(split * N, r, splits * N):
+        k_low, k_high = _span(bounds_base, n, N, GRAIN, False, ASM)
+        low = k_low - q_high
+        high = k_high - q_low
+        near = (low < FAR - 0.5) & (high > 0.5 - FAR)
+        if HAS_WINDOW:
+            near = near & (low <= window) & (high >= -window)
+        if near:
+            q = _tile(Q + b * q_sb + h * q_sh, m, q_sr, r, M, D, PADDED)
+            k = _tile(K + b * k_sb + h * k_sh, n, k_sr, r, N, D, PADDED)
+            v = _tile(V + b * v_sb + h * v_sh, n, v_sr, r, N, D, PADDED)
+            grad = _tile(Grad + b * g_sb + h * g_sh, m, g_sr, r, M, D, PADDED)
+            lse = _numbers(Lse + tl.cast(pair, tl.int64) * padded_r, m, M)
+            delta = _numbers(Delta + tl.cast(pair, tl.int64) * padded_r, m, M)
+            ds = _score_gradient(
+                q, k, v, grad, lse, delta, _numbers(KeyBias + b * padded_r, n, N), position_base, m, n, low, high,
+                Biases + h * (2 * REACH + 1) + REACH, 0.0, 0.0, r, factor, window, seed, pair, threshold, keep_scale,
+                M, N, True, HAS_WINDOW, False, FAR, HAS_DROPOUT, PRECISION, ASM,
+            )  # fmt: skip
+            distance = _distance(position_base, m, n, r, M, N, False, False)
+            sums += _sums_beyond(ds, distance, low, high, Edges, BUCKETS)
+    at = h * shares + first_share + (b * tiles + tile) * splits + split
+    tl.store(Partial + at * BUCKETS + tl.arange(0, BUCKETS), sums)
+
+
+@triton.jit(do_not_specialize=LENGTHS)
+def _neighbour_kernel(
     Q, K, V, KeyBias, Biases, Edges, Grad, Lse, Delta, Partial,
-    q_sb, q_sh, q_sr, k_sb, k_sh, k_sr, v_sb, v_sh, v_sr, g_sb, g_sh, g_sr, B, H, r, padded_r,
-    splits, first_share, shares, factor, window, Seed, threshold, keep_scale,
+    q_sb, q_sh, q_sr, k_sb, k_sh, k_sr, v_sb, v_sh, v_sr, g_sb, g_sh, g_sr, B, H, r, padded_r, splits, first_share,
+    shares, factor, window, Seed, threshold, keep_scale,
     D: tl.constexpr, PADDED: tl.constexpr, M: tl.constexpr, N: tl.constexpr, NEAR: tl.constexpr,
     HAS_WINDOW: tl.constexpr, FAR: tl.constexpr, REACH: tl.constexpr, BUCKETS: tl.constexpr,
     HAS_DROPOUT: tl.constexpr, PRECISION: tl.constexpr, ASM: tl.constexpr,
 ):  # fmt: skip
-    """Backward of the table where rows are neighbouring tokens: the distances in a near tile are the same in every
-    batch row, so one program adds ds up over its split of the batch and sorts the sum into buckets once. M and N are
-    those of `_query_kernel`, which does the far tiles; NEAR: how many tiles of keys may be near one of queries."""
+    """The same where rows are neighbouring tokens: the distances in a near tile are the same in every batch row, so
+    one program adds the gradient up over its part of the batch and sorts the sum into buckets once. NEAR: how many
+    tiles of keys may be near one of queries."""
+    tiles = tl.cdiv(r, M)
     split = tl.program_id(0) % splits
     j = tl.program_id(0) // splits % NEAR
-    tile = tl.program_id(0) // (splits * NEAR) % tl.cdiv(r, M)
-    h = tl.cast(tl.program_id(0) // (splits * NEAR * tl.cdiv(r, M)), tl.int64)
+    tile = tl.program_id(0) // (splits * NEAR) % tiles
+    h = tl.cast(tl.program_id(0) // (splits * NEAR * tiles), tl.int64)
     seed = tl.load(Seed)
     m = tile * M
     n = ((m + N * NEAR - FAR) // N - NEAR + j) * N  # the sum in the brackets is positive: // is a floor
@@ -509,30 +563,23 @@ def _table_kernel(
     high = n + N - 1 - m
     sums = tl.zeros([BUCKETS], tl.float32)
     if (n >= 0) & (n < r) & (low < FAR - 0.5) & (high > 0.5 - FAR):
-        centre = Biases + h * (2 * REACH + 1) + REACH
         acc = tl.zeros([M, N], tl.float32)
         for i in range(split, B, splits):
             b = tl.cast(i, tl.int64)
+            pair = b * H + h
             q = _tile(Q + b * q_sb + h * q_sh, m, q_sr, r, M, D, PADDED)
             k = _tile(K + b * k_sb + h * k_sh, n, k_sr, r, N, D, PADDED)
             v = _tile(V + b * v_sb + h * v_sh, n, v_sr, r, N, D, PADDED)
             grad = _tile(Grad + b * g_sb + h * g_sh, m, g_sr, r, M, D, PADDED)
-            qk = tl.dot(q, tl.trans(k), input_precision=PRECISION)
-            dp = tl.dot(grad, tl.trans(v), input_precision=PRECISION)
-            s = _scores(
-                qk, factor, _numbers(KeyBias + b * padded_r, n, N)[None, :], 0, m, n, r, low, high, centre, 0.0, 0.0,
-                window, M, N, False, True, HAS_WINDOW, True, FAR, ASM,
+            lse = _numbers(Lse + pair * padded_r, m, M)
+            delta = _numbers(Delta + pair * padded_r, m, M)
+            acc += _score_gradient(
+                q, k, v, grad, lse, delta, _numbers(KeyBias + b * padded_r, n, N), 0, m, n, low, high,
+                Biases + h * (2 * REACH + 1) + REACH, 0.0, 0.0, r, factor, window, seed, pair, threshold, keep_scale,
+                M, N, True, HAS_WINDOW, True, FAR, HAS_DROPOUT, PRECISION, ASM,
             )  # fmt: skip
-            lse = _numbers(Lse + (b * H + h) * padded_r, m, M)
-            delta = _numbers(Delta + (b * H + h) * padded_r, m, M)
-            if HAS_DROPOUT:
-                q_row = m + tl.arange(0, M)
-                k_row = n + tl.arange(0, N)
-                kept = _kept(seed, b * H + h, q_row[:, None], k_row[None, :], threshold)
-                dp = tl.where(kept, dp * keep_scale, 0.0)
-            acc += tl.exp2(s - lse[:, None]) * (dp - delta[:, None])
         sums = _sums_beyond(acc, _distance(0, m, n, r, M, N, False, True), low, high, Edges, BUCKETS)
-    at = h * shares + first_share + tl.program_id(0) % (splits * NEAR * tl.cdiv(r, M))
+    at = h * shares + first_share + (tile * NEAR + j) * splits + split
     tl.store(Partial + at * BUCKETS + tl.arange(0, BUCKETS), sums)
 
 

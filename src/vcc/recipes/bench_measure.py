@@ -89,7 +89,7 @@ def measured(name: str, n: int, mode: str, settings: Settings, device: torch.dev
         reset_peak(device)
         ms, runs = median_ms(step, device)
     attention = attention_of(name, model, None if compiled else kernels.seen)
-    tokens = int(given["attention_mask"].sum())
+    tokens = int(given.get("attention_mask", torch.ones_like(given["input_ids"])).sum())
     return Cell(name, n, mode, "measured", attention, tokens, ms, runs, peak_gib(device, before), first)
 
 

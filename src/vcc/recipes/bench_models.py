@@ -126,7 +126,8 @@ def build(name: str, size: Size, n: int, dropout: float, dtype: torch.dtype, dev
 def inputs(name: str, model: Any, batch: int, n: int, ragged: float, device: torch.device) -> dict[str, Tensor]:
     """Random tokens (B, n). The rows' lengths fall evenly from n to n (1 - ragged).
 
-    Ours always has padding. The others have it in a ragged batch only: without, SDPA can run its fastest kernel.
+    Ours always has padding. The others have it, and a mask, in a ragged batch only: without, SDPA runs its fastest
+    kernel, compiled or not.
     """
     contender = CONTENDERS[name]
     ids = torch.randint(5, model.config.vocab_size, (batch, n), generator=torch.Generator().manual_seed(0))
@@ -134,7 +135,9 @@ def inputs(name: str, model: Any, batch: int, n: int, ragged: float, device: tor
     lengths = (n * (1 - ragged * fall)).round().clamp(1, n - PADDING * contender.ours)
     place = torch.arange(n).expand(batch, n)
     real = place < lengths[:, None]
-    given = {"input_ids": ids.masked_fill(~real, model.config.pad_token_id), "attention_mask": real.long()}
+    given = {"input_ids": ids.masked_fill(~real, model.config.pad_token_id)}
+    if not bool(real.all()):
+        given["attention_mask"] = real.long()
     if contender.ours:
         given["vip_mask"] = (place < reading(n)[0]).long()
     if contender.global_first:

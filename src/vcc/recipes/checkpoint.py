@@ -37,7 +37,8 @@ class Found:
 
     def report(self) -> list[str]:
         lines = [f"checkpoint {path} is not usable: {reason}" for path, reason in self.rejected]
-        return [*lines, f"resuming from {self.path}" if self.path else "no checkpoint to resume from: starting at step 0"]
+        going_on = f"resuming from {self.path}" if self.path else "no checkpoint to resume from: starting at step 0"
+        return [*lines, going_on]
 
 
 def step_of(path: Path) -> int:

@@ -23,7 +23,7 @@ from vcc.recipes.heads import AUTO_CLASSES, Answering, inputs_of
 from vcc.recipes.models import ModelChoice, choose_head, load_model, load_tokenizer
 from vcc.recipes.processes import gathered, rank, world_size
 from vcc.recipes.training import OutOfMemory, is_out_of_memory
-from vcc.recipes.watch import console, say
+from vcc.recipes.watch import console, quiet, say
 from vcc.tasks import TASKS
 from vcc.tasks.paper import paper_compression
 from vcc.tasks.task import Split, Task
@@ -45,6 +45,7 @@ def evaluate(
     """Evaluate a model on a task: a table of its metrics with their 95% intervals, and every answer in a file."""
     from accelerate import PartialState
 
+    quiet()
     head = choose_head(task, head, model)
     with as_usage():
         found = task.load(split, data)
@@ -109,7 +110,7 @@ class Answers:
         """The answers to one batch."""
         batch = {name: value.to(self.model.device) for name, value in self.answering.collate(features).items()}
         if self.answering.head == "text":
-            ids = self.model.generate(
+            ids = self.model.generate(  # type: ignore[operator]
                 **inputs_of(batch), max_new_tokens=self.output_length, do_sample=False, num_beams=1,
                 synced_gpus=world_size() > 1,
             )
@@ -185,7 +186,8 @@ def write(
     settings: dict[str, Any],
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "metrics.json").write_text(json.dumps({**settings, "examples": len(examples), "metrics": metrics}, indent=1))
+    found = {**settings, "examples": len(examples), "metrics": metrics}
+    (folder / "metrics.json").write_text(json.dumps(found, indent=1))
     with (folder / "predictions.jsonl").open("w", encoding="utf-8") as file:
         for prediction, example in zip(predictions, examples, strict=True):
             file.write(json.dumps({**asdict(prediction), "answers": example.answers, "group": example.group}) + "\n")

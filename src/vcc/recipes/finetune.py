@@ -16,7 +16,7 @@ from vcc.recipes.evaluate import Answers, answer_all, as_usage
 from vcc.recipes.heads import AUTO_CLASSES, Answering
 from vcc.recipes.models import ModelChoice, choose_head, load_model, load_tokenizer
 from vcc.recipes.training import Training, fit, settle
-from vcc.recipes.watch import say
+from vcc.recipes.watch import quiet, say
 from vcc.tasks import TASKS
 from vcc.tasks.paper import paper_compression
 from vcc.tasks.task import Task
@@ -40,6 +40,7 @@ def finetune(
 
     The run can be stopped at any moment, even by a power cut, and goes on with --resume to the same result.
     """
+    quiet()
     head = choose_head(task, head, model)
     with as_usage():
         found = task.load("train", data)

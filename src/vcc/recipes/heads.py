@@ -46,15 +46,24 @@ class Answering:
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Summed over what `count` counts. A document with several right spans is satisfied by any of them."""
         if self.head == "text":
-            labels = batch["labels"]  # (B, t)
-            shifted = plain(model).prepare_decoder_input_ids_from_labels(labels)  # (B, t)
-            logits = model(**inputs_of(batch), decoder_input_ids=shifted, use_cache=False).logits  # (B, t, V)
-            return cross_entropy(logits.float().flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum")
+            return text_loss(model, batch)
         output = model(**inputs_of(batch))
         if self.head == "choice":
             return choice_loss(output.logits, batch["labels"], batch["choice_mask"]) * self.count(batch)
         spans, mask = batch["spans"], batch["attention_mask"]
         return span_loss(output.start_logits, output.end_logits, spans, mask) * len(spans)
+
+
+def text_loss(model: nn.Module, batch: Batch) -> Tensor:
+    """Cross entropy of the text to generate, summed over its tokens."""
+    labels = batch["labels"]  # (B, t)
+    shifted = plain(model).prepare_decoder_input_ids_from_labels(labels)  # (B, t)
+    return token_loss(model(**inputs_of(batch), decoder_input_ids=shifted, use_cache=False).logits, labels)
+
+
+def token_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Logits (B, t, V), labels (B, t); places that are ignored cost nothing."""
+    return cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, reduction="sum")
 
 
 def inputs_of(batch: Batch) -> Batch:

@@ -24,14 +24,14 @@ def list_tasks(
         console.print(result_table(TASKS[results]()))
         return
     console.print(task_table())
-    console.print("* the paper has no row for it: values of its nearest task. Where it searched, the first value is the "
-                  "default.\nVCC: the paper's best, with its size and length. All rows of a task: vcc tasks --results TASK")
+    console.print("* the paper has no row for it: values of its nearest task. Where it searched, the first is the "
+                  "default.\nVCC in the paper: its best. All its results on a task: vcc tasks --results TASK")
 
 
 def task_table() -> Table:
-    columns = ("task", "head", "VIPs", "metric", "length", "lr", "batch", "epochs", "warm-up", "output", "VCC in the paper")
     shown = Table(box=None)
-    for column in columns:
+    for column in ("task", "head", "VIPs", "metric", "length", "lr", "batch", "epochs", "warm-up", "output",
+                   "VCC in the paper"):
         shown.add_column(column, no_wrap=True)
     for name, make in TASKS.items():
         task = make()

@@ -1,5 +1,6 @@
 """Which model: a name or folder, wrapped or not, with its own weights or fresh ones."""
 
+import functools
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -27,7 +28,7 @@ class ModelChoice:
     budget: Annotated[tuple[int, ...] | None, "nodes opened at each scale but the last"] = None
     window: Annotated[int | None, "tokens in each piece that the first layers run on"] = None
     window_layers: Annotated[int | None, "how many layers run on windows"] = None
-    vip_window: Annotated[Literal["inline", "own"] | None, "VIPs in the windows of their neighbours, or their own"] = None
+    vip_window: Annotated[Literal["inline", "own"] | None, "VIPs in the windows beside them, or in their own"] = None
     explore: Annotated[float | None, "in training, the probability of a random cut"] = None
     dense_below: Annotated[int | Literal["auto"] | None, "inputs shorter than this are not compressed"] = None
 
@@ -40,6 +41,7 @@ class ModelChoice:
         return given
 
 
+@functools.lru_cache
 def resolve(name: str) -> str:
     """The folder to load from: the newest good checkpoint if `name` is the folder of a run."""
     held = checkpoints(Path(name))
@@ -62,16 +64,21 @@ def load_tokenizer(choice: ModelChoice) -> PreTrainedTokenizerBase:
         raise UsageError(f"no tokenizer could be loaded from {name!r}: {error}") from error
 
 
-def choose_head(task: Task, head: Head | None, choice: ModelChoice) -> Head:
-    """The head asked for; else text for an encoder-decoder, and the task's first other one for an encoder."""
+def reads_and_writes(choice: ModelChoice) -> bool:
+    """Whether the model is an encoder-decoder."""
     name = resolve(choice.model)
     try:
-        text = AutoConfig.from_pretrained(name).is_encoder_decoder
+        return bool(AutoConfig.from_pretrained(name).is_encoder_decoder)
     except (OSError, ValueError) as error:
         raise UsageError(f"no model could be loaded from {name!r}: {error}") from error
-    fitting = [known for known in task.heads if (known == "text") == text]
+
+
+def choose_head(task: Task, head: Head | None, choice: ModelChoice) -> Head:
+    """The head asked for; else text for an encoder-decoder, and the task's first other one for an encoder."""
+    writes = reads_and_writes(choice)
+    fitting = [known for known in task.heads if (known == "text") == writes]
     if head is None and not fitting:
-        kind = "an encoder-decoder" if text else "an encoder"
+        kind = "an encoder-decoder" if writes else "an encoder"
         raise UsageError(f"{choice.model} is {kind}, and {task.name} has only the heads {', '.join(task.heads)}")
     try:
         return task.check_head(head or fitting[0])

@@ -28,7 +28,7 @@ def call(function: Callable[..., Any], arguments: Sequence[str], program: str) -
         for name, hint in get_type_hints(function, include_extras=True).items()
         if name != "return"
     }
-    builders: dict[str, tuple[Callable[..., Any], dict[str, str]]] = {}  # parameter -> what builds it, from which options
+    builders: dict[str, tuple[Callable[..., Any], dict[str, str]]] = {}  # parameter -> constructor, field -> option
     chosen: dict[str, tuple[Mapping[str, Any], str]] = {}
     for name, (kind, notes, default) in parameters.items():
         registry = next((note for note in notes if isinstance(note, Mapping)), None)

@@ -76,6 +76,11 @@ class VccTrainer(Trainer):
     """See the top of this file. `run` is the configuration a checkpoint must share to be continued."""
 
     loss_is_scaled_for_ga = True  # `compute_loss` divides by the items of all accumulated batches
+    objective: Objective
+    model: Any  # the parent's attributes, which are None before they are made
+    optimizer: Any
+    lr_scheduler: Any
+    train_dataset: Any
 
     def __init__(
         self,
@@ -127,6 +132,7 @@ class VccTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor:
+        assert num_items_in_batch is not None
         self.tokens_seen = self.tokens_seen + inputs["attention_mask"].sum()  # on the device: no waiting
         # Data parallelism averages gradients over processes, where a sum is wanted.
         return self.objective.loss(model, inputs) * (world_size() / num_items_in_batch)
@@ -149,7 +155,7 @@ class VccTrainer(Trainer):
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         if self.optimizer is None:
-            model = model or self.model
+            model = self.model if model is None else model
             decayed, heads = set(self.get_decay_parameter_names(model)), head_names(self.model)
             groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
             for name, parameter in model.named_parameters():
@@ -211,7 +217,7 @@ class VccTrainer(Trainer):
 
         failure: str | None = None
         if self.is_world_process_zero():
-            root = Path(self.args.output_dir)
+            root = Path(str(self.args.output_dir))
             try:
                 write_checkpoint(root, self.state.global_step, self.run, fill)
                 keep_newest(root, self.keep)
@@ -223,12 +229,14 @@ class VccTrainer(Trainer):
     # --- resuming -------------------------------------------------------------------------------------------
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        weights: Batch = {}
+        weights: dict[str, Any] = {}
         for file in sorted(Path(resume_from_checkpoint).glob("model*.safetensors")):
             weights |= load_file(file)
         for tied, source in self.model.all_tied_weights_keys.items():
-            weights.setdefault(tied, weights[source] if source in weights else weights[tied])
-        set_model_state_dict(model or self.model, weights, options=StateDictOptions(full_state_dict=True))
+            if tied not in weights:
+                weights[tied] = weights[source]
+        whole = self.model if model is None else model
+        set_model_state_dict(whole, weights, options=StateDictOptions(full_state_dict=True))
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is None:

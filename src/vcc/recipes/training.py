@@ -4,15 +4,14 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
 import torch
 from torch.utils.data import Dataset
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
-from transformers.utils import logging as transformers_logging
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 
 from vcc.recipes.checkpoint import CheckpointError, Found, checkpoints, lock, newest_good, remove_leftovers, set_aside
 from vcc.recipes.failures import Failure, UsageError
@@ -83,13 +82,13 @@ class Defaults(Protocol):
     def precision(self) -> Literal["fp16", "bf16"]: ...
 
 
-def settle(training: Training, defaults: Defaults, examples: int) -> Training:
-    """Every open choice made: the result says exactly what will be run."""
+def settle(training: Training, defaults: Defaults, examples: int, steps: int | None = None) -> Training:
+    """Every open choice made: the result says exactly what will be run. `steps` count where no length was given."""
     if examples == 0:
         raise UsageError("there is no training example")
     batch = training.batch_size or defaults.batch_size
-    epochs = training.epochs or defaults.epoch_count
-    steps = training.steps or max(1, math.ceil(epochs * examples / batch))
+    if training.steps is not None or training.epochs is not None or steps is None:
+        steps = training.steps or math.ceil((training.epochs or defaults.epoch_count) * examples / batch)
     on_gpu = training.device == "auto" and torch.cuda.is_available()
     precision = training.precision if training.precision != "auto" else defaults.precision if on_gpu else "fp32"
     return replace(
@@ -120,8 +119,6 @@ def fit(
     """
     chosen = {**what, **{name: value for name, value in asdict(training).items() if name not in FREE}}
     everything = {**what, **asdict(training), "out": str(training.out), "processes": world_size()}
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
     check_launch(training.fsdp)
     arguments = training_arguments(training, eval_every)
     trainer = VccTrainer(

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 from transformers import TrainerCallback
+from transformers.utils import logging as transformers_logging
 
 from vcc.recipes.failures import Failure
 from vcc.recipes.processes import rank
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from vcc.recipes.trainer import Clock
 
 console = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def quiet() -> None:
+    """No bars and notes of the libraries between ours."""
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
 
 
 def say(text: str) -> None:
@@ -48,7 +55,8 @@ class Progress(TrainerCallback):
         if self.bar is not None:
             self.bar.update(self.task, completed=state.global_step)
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:
+    def on_log(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        logs: dict[str, float] = given["logs"]
         if "loss" not in logs:
             scores = {name: value for name, value in logs.items() if name.startswith("eval_")}
             if scores:
@@ -56,8 +64,8 @@ class Progress(TrainerCallback):
             return
         if not math.isfinite(logs["loss"]):
             raise Failure(
-                f"the loss is {logs['loss']} at step {state.global_step}: try a smaller --lr than {args.learning_rate}, "
-                "a longer --warmup, or --precision fp32"
+                f"the loss is {logs['loss']} at step {state.global_step}: try a smaller --lr than {args.learning_rate}"
+                ", a longer --warmup, or --precision fp32"
             )
         now = time.monotonic()
         speed, self.since = self.take_tokens() / max(1e-9, now - self.since), now
@@ -96,8 +104,8 @@ class Board(TrainerCallback):
 
         self.writer = SummaryWriter(str(self.folder), purge_step=state.global_step + 1)
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:
-        for name, value in logs.items():
+    def on_log(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        for name, value in given["logs"].items():
             if name != "epoch":
                 where = name.replace("eval_", "eval/", 1) if name.startswith("eval_") else f"train/{name}"
                 self.writer.add_scalar(where, value, state.global_step)

@@ -13,8 +13,9 @@ from vcc.tasks.books import book_paragraphs, pick
 from vcc.tasks.metrics import answer_scores, exact_by
 from vcc.tasks.task import SPLITS, Split, Task
 
-KEYS = tuple(f"key{i}" for i in range(16))
+KEYS = tuple(f"key{i}" for i in range(8))
 VALUES = tuple(f"value{i}" for i in range(64))
+ASKED = 8  # times the question says its key
 NOISE = tuple(f"word{i}" for i in range(128))
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 SIZES = {"train": 20_000, "validation": 500, "test": 500}
@@ -61,7 +62,7 @@ class Needle(Task):
     def _example(self, split: Split, i: int) -> Example:
         rng = np.random.default_rng([self.seed, SPLITS.index(split), i])
         length, depth = pick(i, self.lengths, self.depths, rng)
-        room = length - 4  # [CLS] key [SEP] ... [SEP]
+        room = length - ASKED - 3  # [CLS] key key ... [SEP] document [SEP]
         slots = room // 2  # a pair takes two words; pairs in different slots never overlap
         if slots < self.pairs:
             raise ValueError(f"length {length} has room for {slots} pairs, not {self.pairs}")
@@ -73,12 +74,12 @@ class Needle(Task):
         for slot, key, value in zip([place, *others], keys, values, strict=True):
             words[2 * slot:2 * slot + 2] = key, value
         start, answer = sum(len(word) + 1 for word in words[:2 * place]), f"{keys[0]} {values[0]}"
-        return Example(f"{split}-{i}", str(keys[0]), " ".join(words), (answer,), ((start, start + len(answer)),),
+        return Example(f"{split}-{i}", " ".join([keys[0]] * ASKED), " ".join(words), (answer,), ((start, start + len(answer)),),
                        meta={"length": length, "depth": depth})
 
 
 def needle_tokenizer() -> Any:
-    """A BERT-like tokenizer of 213 whole words, for models trained on `Needle` from nothing."""
+    """A BERT-like tokenizer of 205 whole words, for models trained on `Needle` from nothing."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
     vocabulary = {word: i for i, word in enumerate((*SPECIAL, *KEYS, *VALUES, *NOISE))}

@@ -17,7 +17,7 @@ from vcc.tasks.task import SPLITS, Split, Task
 @final
 @dataclass(frozen=True)
 class SquadHaystack(Task):
-    """Each question keeps its paragraph, put at a depth of a text of `lengths` tokens (words x 1.3).
+    """Each question keeps its paragraph, put at a depth of a text of `lengths` tokens (words x 1.4, so that most fit).
 
     Example i has the i-th length and depth, in turn; no depths means a random one. The filler is paragraphs of
     other SQuAD articles, or running book text (needs a folder with both `squad` and `books`).

@@ -1,0 +1,156 @@
+"""The commands, as a person types them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.recipes import small
+from vcc.cli import COMMANDS, main, summary
+from vcc.recipes.checkpoint import checkpoints, damage
+
+VCC = ["--scales", "4,1", "--budget", "3", "--window", "16", "--window-layers", "1", "--dense-below", "0"]
+FAST = ["--steps", "3", "--batch-size", "2", "--log-every", "1", "--device", "cpu", "--fresh"]
+
+
+def run(*arguments: Any) -> int:
+    return main([str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return small.encoder(tmp_path_factory.mktemp("bert"))
+
+
+@pytest.fixture(scope="module")
+def t5(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return small.encoder_decoder(tmp_path_factory.mktemp("t5"))
+
+
+@pytest.fixture(scope="module")
+def trained(bert: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("trained")
+    needle = ["--lengths", 100, "--length", 100]
+    assert run("finetune", "needle", "--model", bert, "--out", out, *needle, *VCC, *FAST) == 0
+    return out
+
+
+def config_of(out: Path) -> dict[str, Any]:
+    return json.loads((out / "config.json").read_text())
+
+
+def test_help_names_every_command_and_costs_no_torch() -> None:
+    done = subprocess.run([sys.executable, "-c", "import sys, runpy; sys.modules['vcc'] = type(sys)('vcc'); "
+                           f"runpy.run_path({str(Path(sys.modules['vcc.cli'].__file__ or ''))!r}, run_name='x')"
+                           "['main'](['--help']); assert 'torch' not in sys.modules"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for name, target in COMMANDS.items():
+        assert name in done.stdout and summary(target) in done.stdout and len(summary(target)) > 10
+
+
+@pytest.mark.parametrize("arguments, word", [
+    ([], "usage"),
+    (["fly"], "there is no command 'fly'"),
+    (["finetune"], "required: TASK"),
+    (["finetune", "needle", "--model", "x"], "--out"),
+    (["finetune", "needle", "--model", "x", "--out", "y", "--lenght", "3"], "unrecognized arguments: --lenght"),
+    (["finetune", "needle", "--model", "/nowhere/at/all", "--out", "y"], "no model could be loaded"),
+    (["evaluate", "nothing", "--model", "x"], "invalid choice: 'nothing'"),
+    (["tasks", "--results", "nothing"], "there is no task 'nothing'"),
+])
+def test_bad_input_exits_with_2_and_says_why(
+    arguments: list[str], word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*arguments) == 2
+    shown = capsys.readouterr()
+    assert word in shown.out + shown.err
+
+
+def test_impossible_combinations_exit_with_2(bert: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    start = ["finetune", "needle", "--model", bert, "--out", tmp_path / "x", "--lengths", 70, "--length", 70, *FAST]
+    for more, word in (
+        (["--vcc", "false"], "has 64 positions"),
+        (["--vcc", "false", "--scales", "4,1"], "--vcc false leaves no use for --scales"),
+        (["--scales", "4,2"], "scales"),
+        (["--head", "choice"], "no head 'choice'"),
+        (["--data", "somewhere"], "it takes no source"),
+        (["--fsdp"], "--fsdp needs several processes"),
+        (["--length", "8"], "max_length 8"),
+        (["--minutes", "0"], "--minutes is 0.0: it must be greater than 0"),
+    ):
+        assert run(*start, *more) == 2, word
+        assert word in capsys.readouterr().err
+    assert checkpoints(tmp_path / "x") == []
+
+
+def test_tasks_lists_every_task_with_the_papers_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    from vcc.tasks import TASKS
+
+    assert run("tasks") == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in TASKS)
+    assert "rouge1 35.7 rouge2 10.9 rougeL 31.1 (3b 16K)" in shown and "3e-5 or 5e-5" in shown
+    assert run("tasks", "--results", "wikihop") == 0
+    assert "Longformer" in capsys.readouterr().out
+
+
+def test_finetune_leaves_a_checkpoint_logs_and_its_settings(trained: Path) -> None:
+    [last, *_] = checkpoints(trained)
+    assert last.name == "checkpoint-3" and damage(last) is None
+    config = config_of(trained)
+    assert config["task"] == "needle" and config["task_lengths"] == [100] and config["lr"] == 1e-3
+    assert config["vcc"]["scales"] == [4, 1] and config["vcc"]["window_layers"] == 1
+    assert list((trained / "tensorboard").iterdir())
+
+
+def test_evaluate_prints_metrics_with_intervals_and_writes_every_answer(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("evaluate", "needle", "--model", trained, "--lengths", "100", "--length", "40", "--examples", 5,
+               "--batch-size", 2, "--device", "cpu", "--out", tmp_path) == 0
+    shown = capsys.readouterr()
+    assert "em" in shown.out and "95% interval" in shown.out
+    assert "truncated: 5 of 5 (100.0%) examples, 300 of 500 (60.0%) tokens" in shown.err
+    found = json.loads((tmp_path / "metrics.json").read_text())
+    assert found["examples"] == 5 and {"em", "em_low", "em_high"} <= found["metrics"].keys()
+    assert found["vcc"]["scales"] == [4, 1]  # as the model was saved
+    lines = (tmp_path / "predictions.jsonl").read_text().splitlines()
+    assert len(lines) == 5 and json.loads(lines[0])["answers"]
+
+
+def test_the_same_command_runs_a_model_that_is_not_wrapped(bert: str, tmp_path: Path) -> None:
+    short = ["--lengths", 60, "--length", 60, "--vcc", "false"]
+    assert run("finetune", "needle", "--model", bert, "--out", tmp_path, *short, *FAST) == 0
+    assert config_of(tmp_path)["vcc"] is None
+    assert run("evaluate", "needle", "--model", tmp_path, "--examples", 2, *short, "--device", "cpu") == 0
+
+
+def test_choices_are_learned_and_evaluated(bert: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = ["--data", small.stories(tmp_path), "--length", 50]
+    assert run("finetune", "quality", "--model", bert, "--out", tmp_path / "run", *data, *VCC, *FAST,
+               "--max-choices", 2) == 0
+    assert run("evaluate", "quality", "--model", tmp_path / "run", *data, "--device", "cpu") == 0
+    assert "accuracy" in capsys.readouterr().out
+
+
+def test_text_is_learned_and_generated(t5: str, tmp_path: Path) -> None:
+    needle = ["--lengths", 100, "--length", 100]
+    assert run("finetune", "needle", "--model", t5, "--out", tmp_path, *needle, *VCC, *FAST, "--eval-every", 2,
+               "--eval-examples", 2) == 0
+    assert run("evaluate", "needle", "--model", tmp_path, *needle, "--examples", 3, "--device", "cpu") == 0
+    assert config_of(tmp_path)["head"] == "text"
+
+
+@pytest.mark.parametrize("kind", ["encoder", "encoder_decoder"])
+def test_pretrain_fills_in_what_is_hidden(kind: str, bert: str, t5: str, tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.mkdir()
+    model = bert if kind == "encoder" else t5
+    start = ["pretrain", small.books(text), "--model", model, "--out", tmp_path / "run", "--length", 80, *VCC, *FAST,
+             "--mask-ratio", "0.2", "--tokens-per-byte", "0.5"]
+    assert run(*start) == 0
+    assert run(*start, "--resume") == 0  # finished already
+    assert config_of(tmp_path / "run")["hiding"]["ratio"] == 0.2
