@@ -1,4 +1,4 @@
-"""How many cases the property tests try, 200 or with HYPOTHESIS_PROFILE=deep 10,000; and how kernels run without a GPU."""
+"""Property tests try 200 cases, or 10,000 with HYPOTHESIS_PROFILE=deep; kernels run interpreted without a GPU."""
 
 import os
 

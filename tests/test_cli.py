@@ -39,7 +39,7 @@ def trained(bert: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def config_of(out: Path) -> dict[str, Any]:
-    return json.loads((out / "config.json").read_text())
+    return json.loads((out / "run.json").read_text())
 
 
 def test_help_names_every_command_and_costs_no_torch() -> None:

@@ -95,7 +95,8 @@ def test_short_inputs_are_one_graph_of_the_untouched_model() -> None:
     assert not wrapped.vcc_report() and counter.frame_count == 1
 
 
-@pytest.mark.parametrize("family", ["roberta", pytest.param("t5", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["roberta", "t5"])
 def test_training_compiles(family: str) -> None:
     found = []
     for compiling in (False, True):

@@ -51,7 +51,7 @@ def test_auto_compresses_where_it_gains(family: str) -> None:
     for n in range(1, 80, 6):
         with torch.no_grad():
             wrapped(**one(n, vips=1).arguments(family))
-        assert bool(wrapped.vcc_report()) == worth_compressing(n, config, 3)
+        assert bool(wrapped.vcc_report()) == worth_compressing(n, config)
     if family in WITH_TABLE:
         with torch.no_grad():
             wrapped(**one(100, vips=1).arguments(family))
@@ -70,8 +70,8 @@ def test_rows_seen_counts_the_cut() -> None:
 
 def test_the_break_even_depends_on_length_and_budget() -> None:
     paper = vcc.VccConfig()
-    gains = [n for n in range(512, 65_536, 64) if worth_compressing(n, paper, 12)]
+    gains = [n for n in range(512, 65_536, 64) if worth_compressing(n, paper)]
     assert gains == list(range(gains[0], 65_536, 64)), "once it gains, it gains for good"
     assert all(rows_seen(n, paper) < SAVING * n for n in gains)
-    assert not worth_compressing(512, vcc.VccConfig(budget=(0,)), 12), "one window is not worth a tree"
-    assert not worth_compressing(2048, vcc.VccConfig(budget=(10_000,)), 12), "everything is opened"
+    assert not worth_compressing(512, vcc.VccConfig(budget=(0,))), "one window is not worth a tree"
+    assert not worth_compressing(2048, vcc.VccConfig(budget=(10_000,))), "everything is opened"

@@ -25,7 +25,7 @@ def after_windows(family: str, batch: Batch, config: vcc.VccConfig, layer: int =
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("n", [4 * WINDOW, 4 * WINDOW + 5, WINDOW, 1])
+@pytest.mark.parametrize("n", [3 * WINDOW + 5, WINDOW, 1])
 def test_window_layers_are_the_untouched_layers_on_slices(family: str, n: int) -> None:
     """The last window may be short. Each slice is given its positions, where the family has a table of them."""
     batch = one(n, vips=1)

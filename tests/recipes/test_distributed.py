@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -50,4 +51,18 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_two_processes_have_the_losses_of_one(fsdp: bool, alone: Path, tmp_path: Path) -> None:
     said = launch(tmp_path / "two", fsdp=fsdp)
     assert f"parameters are {{'{'DTensor' if fsdp else 'Parameter'}'}}" in said
+    torch.testing.assert_close(losses(tmp_path / "two"), losses(alone), **TOLERANCE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fsdp", [False, True], ids=["DDP", "FSDP2"])
+def test_a_checkpoint_of_one_process_is_continued_by_two_and_back(fsdp: bool, alone: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(alone, out)
+    shutil.rmtree(out / "checkpoint-12")
+    assert f"resuming from {out}/checkpoint-9" in launch(out, resume=True, fsdp=fsdp)
+    torch.testing.assert_close(losses(out), losses(alone), **TOLERANCE)
+    launch(tmp_path / "two", fsdp=fsdp)
+    shutil.rmtree(tmp_path / "two" / "checkpoint-12")
+    marked.train(tmp_path / "two", dropout=0.0, resume=True)
     torch.testing.assert_close(losses(tmp_path / "two"), losses(alone), **TOLERANCE)

@@ -1,12 +1,15 @@
 """Training: what is resumed, counted, refused and said."""
 
+import io
 import json
 from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
 from tests.recipes import marked
+from vcc.recipes import watch
 from vcc.recipes.checkpoint import checkpoints
 from vcc.recipes.failures import Failure, UsageError
 from vcc.recipes.trainer import Clock, Stream, VccTrainer, head_names
@@ -62,7 +65,7 @@ def test_it_learns_and_shows_what_a_person_wants_to_see(
     for word in ("step 2/2", "loss", "lr", "tokens/s", "left", str(tmp_path / "checkpoint-2")):
         assert word in shown
     assert list((tmp_path / "tensorboard").glob("events.*"))
-    config = json.loads((tmp_path / "config.json").read_text())
+    config = json.loads((tmp_path / "run.json").read_text())
     assert config["steps"] == 2 and config["task"] == "marked" and config["lr"] == 3e-3
 
 
@@ -74,6 +77,25 @@ def test_gradient_accumulation_does_not_change_the_run(tmp_path: Path) -> None:
     one = marked.train(tmp_path / "one", dropout=0.0)
     two = marked.train(tmp_path / "two", dropout=0.0, gradient_accumulation=2)
     torch.testing.assert_close(losses(one), losses(two), atol=2e-6, rtol=2e-6)
+
+
+@pytest.mark.parametrize("options", [{"gradient_checkpointing": True}, {"workers": 1}], ids=str)
+def test_how_it_is_computed_does_not_change_the_run(options: dict, whole: Path, tmp_path: Path) -> None:
+    assert losses(marked.train(tmp_path, **options)) == losses(whole)
+
+
+def test_it_runs_in_half_precision_too(whole: Path, tmp_path: Path) -> None:
+    torch.testing.assert_close(losses(marked.train(tmp_path, precision="bf16")), losses(whole), atol=0.1, rtol=0)
+
+
+def test_a_terminal_shows_a_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(watch, "console", Console(file=screen, force_terminal=True, width=120))
+    marked.train(tmp_path, steps=4)
+    shown = screen.getvalue()
+    for word in ("4/4", "loss", "tokens/s", "left", "━"):
+        assert word in shown
+    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 1  # the cursor comes back
 
 
 def test_a_finished_run_resumes_to_itself(whole: Path) -> None:

@@ -11,7 +11,7 @@ from vcc.data.features import ExampleTokenizer
 from vcc.data.haystack import TOKENS_PER_WORD
 from vcc.data.records import DataError
 from vcc.tasks import TASKS
-from vcc.tasks.needle import Needle, needle_tokenizer
+from vcc.tasks.needle import ASKED, SAID, Needle, needle_tokenizer
 
 FACTS = ["Mary went to the hall.", "Bob slept.", "Mary went to the garden."]
 
@@ -37,32 +37,31 @@ def library(tmp_path):
 
 
 @settings(max_examples=40)
-@given(st.integers(32, 300), st.floats(0, 1), st.integers(1, 8), st.integers(0, 1000))
+@given(st.integers(32, 300), st.floats(0, 1), st.integers(1, 2), st.integers(0, 1000))
 def test_a_needle_is_one_of_its_pairs_at_its_depth_in_a_row_exactly_full(length, depth, pairs, i):
     example = Needle(lengths=(length,), depths=(depth,), pairs=pairs).load("train")[i]
-    words = example.document.split()
+    words, (key, *more) = example.document.split(), example.question.split()
     keys = [word for word in words if word.startswith("key")]
-    assert len(keys) == len(set(keys)) == pairs and example.question in keys
-    place = words.index(example.question)
-    assert f"{words[place]} {words[place + 1]}" == example.answers[0] and words[place + 1].startswith("value")
-    assert abs(place / len(words) - depth) < 2.5 / len(words) + 0.02
+    assert more == [key] * (ASKED - 1) and len(set(keys)) == pairs and keys.count(key) == SAID
+    place = words.index(key)
+    assert words[place:place + 2 * SAID] == example.answers[0].split() * SAID and words[place + 1].startswith("value")
+    assert abs(place - depth * (len(words) - 2 * SAID)) <= 2 * SAID  # pairs lie on a grid of their own size
     features = ExampleTokenizer(needle_tokenizer(), "span", length)(example)
     assert features.length == length and features.cut_tokens == 0
-    (span,) = features.spans
-    assert span == (3 + place, 4 + place)  # after [CLS] key [SEP]
-    (start, end), = example.answer_spans
-    assert example.document[start:end] == example.answers[0]
+    first = 1 + ASKED + 1 + place  # after [CLS] key ... [SEP]
+    assert features.spans == tuple((first + 2 * n, first + 2 * n + 1) for n in range(SAID))
+    assert {example.document[a:b] for a, b in example.answer_spans} == set(example.answers)
 
 
 def test_a_needle_follows_from_seed_split_and_index():
-    task = TASKS["needle"](lengths=(64,))
+    task = TASKS["needle"](lengths=(64,), pairs=2)
     assert task.load("train")[7] == task.load("train")[7]
-    others = [task.load("test")[7], task.load("train")[8], TASKS["needle"](lengths=(64,), seed=1).load("train")[7]]
+    others = [task.load("test")[7], task.load("train")[8], TASKS["needle"](lengths=(64,), pairs=2, seed=1).load("train")[7]]
     assert all(task.load("train")[7].document != other.document for other in others)
 
 
 def test_lengths_and_depths_come_in_turn():
-    examples = TASKS["needle"](lengths=(64, 128), depths=(0.0, 0.5)).load("validation")[:5]
+    examples = TASKS["needle"](lengths=(64, 128), depths=(0.0, 0.5), pairs=1).load("validation")[:5]
     assert [e.meta["length"] for e in examples] == [64, 128, 64, 128, 64]
     assert [e.meta["depth"] for e in examples] == [0.0, 0.0, 0.5, 0.5, 0.0]
     right = [Prediction(e.id, e.answers[0] if e.meta["length"] == 64 else "") for e in examples]

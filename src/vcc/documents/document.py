@@ -6,9 +6,14 @@ import bisect
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vcc.documents.answers import Answer, Reply
+    from vcc.documents.asker import Index
 
 # Invisible characters that change offsets and nothing else: byte-order mark, soft hyphen, zero-width marks.
 INVISIBLE = dict.fromkeys((0xFEFF, 0x00AD, 0x200B, 0x2060, 0x200E, 0x200F))
@@ -62,6 +67,24 @@ class Document:
     @cached_property
     def sha256(self) -> str:
         return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @cached_property
+    def _indexes(self) -> dict[str | None, Index]:
+        """How each model has read the document, by the model's folder."""
+        return {}
+
+    def ask(self, question: str, top: int = 3, model: str | None = None) -> tuple[Answer, ...]:
+        """The best answers to one question, none if the model finds none. The document is read at the first one."""
+        return self.ask_all([question], top, model)[0].answers
+
+    def ask_all(self, questions: Sequence[str], top: int = 3, model: str | None = None) -> tuple[Reply, ...]:
+        """Several questions at once. `model` is a folder; without it the model that comes with the package answers."""
+        from vcc.documents.models import load_asker
+
+        asker = load_asker(model)
+        if model not in self._indexes:
+            self._indexes[model] = asker.index(self)
+        return asker.ask(self, self._indexes[model], questions, top)[0]
 
     def part_at(self, offset: int) -> Part:
         """The part that holds the character at `offset`; the end of the text belongs to the last part."""

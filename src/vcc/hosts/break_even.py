@@ -1,13 +1,23 @@
-"""When compressing saves time, and when the untouched model is the faster one."""
+"""When compressing saves time, and when the untouched model is the faster one.
+
+Dense time / compressed time by `benchmarks/break_even.py`, for BERT of MiniLM's size and of base size on one CPU core:
+
+    rows / tokens        0.2          0.5          0.6          0.7          0.8          0.9
+      600 tokens     1.23 1.31    0.96 1.17    0.88 1.06    0.84 0.93    0.81 0.82    0.74 0.79
+      768            1.56 1.56    1.18 1.23    1.09 1.09    0.94 1.14    0.91 1.06    0.86 0.95
+    1,024            2.00 2.43    1.55 1.67    1.27 1.46    1.17 1.40    1.09 1.25    0.99 1.14
+    2,048            2.83 2.51    1.80 1.76    1.61 1.51    1.45 1.25    1.17 1.23    1.12 1.08
+"""
 
 from vcc.config import VccConfig
 
-SAVING = 0.6  # a compressed layer pays off when it sees fewer rows than this share of the tokens
+SAVING = 0.8  # a compressed layer pays off when it sees fewer rows than this share of the tokens
+WINDOWS = 2  # ... of an input of at least so many windows; below, what compressing costs is more than it saves
 
 
-def worth_compressing(n: int, config: VccConfig, layers: int) -> bool:
+def worth_compressing(n: int, config: VccConfig) -> bool:
     """Whether an input of n tokens gains from compression. Depends on shapes only."""
-    return n > config.window and rows_seen(n, config) < SAVING * n
+    return n >= WINDOWS * config.window and rows_seen(n, config) < SAVING * n
 
 
 def rows_seen(n: int, config: VccConfig) -> int:

@@ -153,7 +153,7 @@ class Reader(Wrapped):
         if host.longest is not None and n > host.longest:
             return False  # the untouched model has no positions for it
         below = self.vcc_settings.dense_below
-        return not worth_compressing(n, self.vcc_settings, host.num_layers) if below == "auto" else n < below
+        return not worth_compressing(n, self.vcc_settings) if below == "auto" else n < below
 
     def find_vips(
         self,

@@ -61,8 +61,8 @@ def unwrap(model: Model) -> Model:
     plain = share_weights(model)
     original = {wrapped: hf for hf, wrapped in CLASSES.items()}
     for module in plain.modules():
-        module.__dict__.pop("vcc_settings", None)
-        module.__dict__.pop("last_report", None)
+        for name in ("vcc_settings", "last_report", "compiled_read"):
+            module.__dict__.pop(name, None)
         if type(module) in original:
             module.__class__ = original[type(module)]
         own = module.__dict__.get("config")

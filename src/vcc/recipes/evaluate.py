@@ -20,7 +20,7 @@ from vcc.data.features import ExampleTokenizer, Features, TruncationReport
 from vcc.data.records import DataError
 from vcc.recipes.failures import UsageError
 from vcc.recipes.heads import AUTO_CLASSES, Answering, inputs_of
-from vcc.recipes.models import ModelChoice, choose_head, load_model, load_tokenizer
+from vcc.recipes.models import ModelChoice, choose_head, load_model, load_tokenizer, padding, vip_name
 from vcc.recipes.processes import gathered, rank, world_size
 from vcc.recipes.training import OutOfMemory, is_out_of_memory
 from vcc.recipes.watch import console, quiet, say
@@ -61,9 +61,10 @@ def evaluate(
     network = load_model(model, AUTO_CLASSES[head], length, default, 0, len(tokenizer)).to(place)
     with as_usage():
         tokenize = ExampleTokenizer(tokenizer, head, length, recipe.output_length or 512)
+    answering = Answering(head, Collator.of(tokenizer, head, padding(network, length)), vip_name(network))
     answers = Answers(
-        network, tokenizer, tokenize, Answering(head, Collator.of(tokenizer, head), model.vcc), batch_size,
-        recipe.output_length or 512, task.no_answer, task.max_answer_tokens,
+        network, tokenizer, tokenize, answering, batch_size, recipe.output_length or 512, task.no_answer,
+        task.max_answer_tokens,
     )
     kind = precision if precision != "auto" else "bf16" if place.type == "cuda" else "fp32"
     types = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

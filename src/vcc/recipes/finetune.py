@@ -14,7 +14,7 @@ from vcc.data.example import Example, Head
 from vcc.data.features import ExampleTokenizer, Features, TruncationReport
 from vcc.recipes.evaluate import Answers, answer_all, as_usage
 from vcc.recipes.heads import AUTO_CLASSES, Answering
-from vcc.recipes.models import ModelChoice, choose_head, load_model, load_tokenizer
+from vcc.recipes.models import ModelChoice, choose_head, load_model, load_tokenizer, padding, vip_name
 from vcc.recipes.training import Training, fit, settle
 from vcc.recipes.watch import quiet, say
 from vcc.tasks import TASKS
@@ -55,7 +55,7 @@ def finetune(
     target_length = recipe.output_length or 512
     with as_usage():
         tokenize = ExampleTokenizer(tokenizer, head, length, target_length, max_choices)
-    answering = Answering(head, Collator.of(tokenizer, head), model.vcc)
+    answering = Answering(head, Collator.of(tokenizer, head, padding(network, length)), vip_name(network))
     stride = max(1, len(chosen) // SAMPLE)
     sample = [tokenize(chosen[i]) for i in range(0, len(chosen), stride)]
     say(f"training examples: {len(chosen):,}; of {len(sample):,} looked at, {TruncationReport.of(sample)}")

@@ -25,17 +25,16 @@ LABELS = {"start_positions", "end_positions", "labels", "spans", "choice_mask"}
 
 @dataclass(frozen=True)
 class Answering:
-    """Learn to answer with one head. `vips`: whether the model takes a vip_mask, that is, whether it is wrapped."""
+    """Learn to answer with one head. `vips` is the name under which the model takes the mask of the VIPs, if any."""
 
     head: Head
     collator: Collator
-    vips: bool
+    vips: str | None
 
     def collate(self, items: Sequence[Features]) -> Batch:
         batch = self.collator(items)
-        if not self.vips:
-            del batch["vip_mask"]
-        return batch
+        mask = batch.pop("vip_mask")
+        return batch if self.vips is None else {**batch, self.vips: mask}
 
     def count(self, batch: Batch) -> Tensor:
         """Answered examples; for text, tokens to generate."""

@@ -10,6 +10,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedT
 
 import vcc
 from vcc.data.example import Head
+from vcc.hosts.reader import Wrapped
 from vcc.recipes.checkpoint import checkpoints, damage
 from vcc.recipes.failures import UsageError
 from vcc.recipes.watch import say
@@ -104,6 +105,8 @@ def load_model(
         raise UsageError(
             f"the tokenizer has {vocabulary} tokens, the model {model.config.vocab_size}: they do not belong together"
         )
+    if model.config.model_type == "mra" and not torch.cuda.is_available():
+        raise UsageError("MRA's attention needs a GPU: without one it silently returns zeros")
     saved = getattr(model.config, "vcc", None)
     if not choice.vcc:
         model = vcc.unwrap(model)
@@ -114,6 +117,20 @@ def load_model(
         return vcc.wrap(model, replace(base, **given), max_length=needed_positions(model, length))
     except (TypeError, ValueError) as error:
         raise UsageError(f"{error} (--vcc false runs the model as it is)") from error
+
+
+def vip_name(model: PreTrainedModel) -> str | None:
+    """How the model is told which tokens matter most; None if it cannot be told."""
+    if isinstance(model, Wrapped):
+        return "vip_mask"
+    return "global_attention_mask" if model.config.model_type in ("led", "longformer") else None
+
+
+def padding(model: PreTrainedModel, length: int) -> int:
+    """What batches are padded to a multiple of. BigBird's output depends on padding, and after one short batch it stays
+    with full attention for good: it always gets the full length.
+    """
+    return length if model.config.model_type in ("big_bird", "bigbird_pegasus") else 1
 
 
 def needed_positions(model: PreTrainedModel, length: int) -> int | None:

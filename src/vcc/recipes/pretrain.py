@@ -16,7 +16,7 @@ from vcc.data.corpus import prepare
 from vcc.data.pretrain import Masked, MaskedLM, PretrainDataset, SpanCorruption, collate_masked
 from vcc.recipes.evaluate import as_usage
 from vcc.recipes.heads import inputs_of, text_loss, token_loss
-from vcc.recipes.models import ModelChoice, load_model, load_tokenizer, reads_and_writes
+from vcc.recipes.models import ModelChoice, load_model, load_tokenizer, reads_and_writes, vip_name
 from vcc.recipes.trainer import Batch
 from vcc.recipes.training import Training, fit, settle
 from vcc.recipes.watch import quiet, say
@@ -95,23 +95,22 @@ def pretrain(
         "fresh": model.fresh,
         "vcc": getattr(network.config, "vcc", None),
     }
-    learning = Filling(writes, tokenizer.pad_token_id, model.vcc)
+    learning = Filling(writes, tokenizer.pad_token_id, vip_name(network))
     return fit(settled, what, network, learning, Sequences(sequences), tokenizer, length)
 
 
 @dataclass(frozen=True)
 class Filling:
-    """Learn what is hidden. `vips`: whether the model takes a vip_mask, that is, whether it is wrapped."""
+    """Learn what is hidden. `vips` is the name under which the model takes the mask of the VIPs, if any."""
 
     writes: bool
     pad_id: int
-    vips: bool
+    vips: str | None
 
     def collate(self, items: Sequence[Masked]) -> Batch:
         batch = collate_masked(items, self.pad_id)
-        if not self.vips:
-            del batch["vip_mask"]
-        return batch
+        mask = batch.pop("vip_mask")
+        return batch if self.vips is None else {**batch, self.vips: mask}
 
     def count(self, batch: Batch) -> Tensor:
         return (batch["labels"] != IGNORED).sum()

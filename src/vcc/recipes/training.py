@@ -134,15 +134,17 @@ def fit(
         sharded=training.fsdp,
         evaluation=evaluate,
     )
+    progress = Progress(trainer.take_tokens, trainer.clock)
     if rank() == 0:
-        trainer.add_callback(Progress(trainer.take_tokens, trainer.clock))
+        trainer.add_callback(progress)
         trainer.add_callback(Board(training.out / "tensorboard"))
     with contextlib.ExitStack() as stack:
+        stack.callback(progress.close)
         if rank() == 0:
             stack.enter_context(lock(training.out))
         start = find_start(training, chosen)
         if rank() == 0:
-            (training.out / "config.json").write_text(json.dumps(everything, indent=1, default=str))
+            (training.out / "run.json").write_text(json.dumps(everything, indent=1, default=str))
         with memory_advice(training, length):
             trainer.train(resume_from_checkpoint=str(start) if start else None)
     last = training.out / f"checkpoint-{trainer.state.global_step}"

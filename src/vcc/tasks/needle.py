@@ -15,7 +15,7 @@ from vcc.tasks.task import SPLITS, Split, Task
 
 KEYS = tuple(f"key{i}" for i in range(8))
 VALUES = tuple(f"value{i}" for i in range(64))
-ASKED = 8  # times the question says its key
+ASKED, SAID = 8, 4  # how often the question says its key, and the text each pair
 NOISE = tuple(f"word{i}" for i in range(128))
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 SIZES = {"train": 20_000, "validation": 500, "test": 500}
@@ -30,9 +30,11 @@ class Needle(Task):
     a row of length 4096 is exactly full. The depth is that of the asked pair, random where none is given.
     Example i follows from (seed, split, i) alone.
 
-    Made to be learned from nothing: the start of the answer is the asked word, which one attention step can match;
-    its end is any value, which needs no context; together they give the pair. A model of width D should start with
-    `initializer_range` near 1 / sqrt(D): at BERT's 0.02 a tiny model's attention is flat, and stays so.
+    Made to be learned from nothing. The start of the answer is the asked word, which one attention step can match;
+    its end is any value, which needs no context; together they give the pair. The question says its key ASKED times
+    and the text each pair SAID times in a row, as people do with what they talk about: attention starts out even,
+    and one word in thousands would hardly be felt, nor one in the mean of a segment. A model of width D should start
+    with `initializer_range` near 1 / sqrt(D): at BERT's 0.02 a tiny model's attention is flat, and stays so.
     """
 
     lengths: tuple[int, ...] = (4096,)
@@ -63,7 +65,7 @@ class Needle(Task):
         rng = np.random.default_rng([self.seed, SPLITS.index(split), i])
         length, depth = pick(i, self.lengths, self.depths, rng)
         room = length - ASKED - 3  # [CLS] key key ... [SEP] document [SEP]
-        slots = room // 2  # a pair takes two words; pairs in different slots never overlap
+        slots = room // (2 * SAID)  # pairs in different slots never overlap
         if slots < self.pairs:
             raise ValueError(f"length {length} has room for {slots} pairs, not {self.pairs}")
         words = rng.choice(NOISE, size=room)
@@ -72,9 +74,11 @@ class Needle(Task):
         keys = rng.choice(KEYS, size=self.pairs, replace=False)
         values = rng.choice(VALUES, size=self.pairs, replace=False)
         for slot, key, value in zip([place, *others], keys, values, strict=True):
-            words[2 * slot:2 * slot + 2] = key, value
-        start, answer = sum(len(word) + 1 for word in words[:2 * place]), f"{keys[0]} {values[0]}"
-        return Example(f"{split}-{i}", " ".join([keys[0]] * ASKED), " ".join(words), (answer,), ((start, start + len(answer)),),
+            words[2 * SAID * slot:2 * SAID * (slot + 1)] = [key, value] * SAID
+        start, answer = sum(len(word) + 1 for word in words[:2 * SAID * place]), f"{keys[0]} {values[0]}"
+        starts = [start + i * (len(answer) + 1) for i in range(SAID)]
+        return Example(f"{split}-{i}", " ".join([keys[0]] * ASKED), " ".join(words), (answer,),
+                       tuple((start, start + len(answer)) for start in starts),
                        meta={"length": length, "depth": depth})
 
 

@@ -1,7 +1,7 @@
 """Check and time every backend of `attend` on the GPU at hand, and the block sizes of the fused kernel.
 
-    PYTHONPATH=src python benchmarks/kernels.py                    everything; JSON to $OUT/kernels.json if OUT is set
-    PYTHONPATH=src python benchmarks/kernels.py check tune         some sections of: compile, check, time, tune
+    PYTHONPATH=src python benchmarks/attention.py                    everything; JSON to $OUT/kernels.json if OUT is set
+    PYTHONPATH=src python benchmarks/attention.py check tune         some sections of: compile, check, time, tune
 
 Each section runs in a process of its own: a kernel that fails, or even poisons the device, spoils its section alone.
 """
@@ -476,7 +476,7 @@ def report(records: dict[str, list[Record]]) -> None:
 
 def main() -> None:
     if not torch.cuda.is_available():
-        sys.exit("benchmarks/kernels.py needs a CUDA device; there is none")
+        sys.exit("benchmarks/attention.py needs a CUDA device; there is none")
     if sys.argv[1:2] == ["--into"]:  # a child: file, section
         with open(sys.argv[2], "a") as sink:
             for record in SECTIONS[sys.argv[3]]():

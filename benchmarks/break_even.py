@@ -1,0 +1,89 @@
+"""From which length on, and up to which share of rows, is a compressed forward pass faster than the untouched one?
+
+    python benchmarks/break_even.py [--device cuda] [--dtype bfloat16]
+
+A compressed layer sees `share` of the tokens as rows; the budget is set to make it so. Dense and compressed passes take
+turns, and the best of each counts; on a CPU it is processor time, which other jobs hardly move. The table shows dense
+time / compressed time: above 1, compressing pays. `vcc.hosts.break_even` holds what was read off it.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from transformers import BertConfig, BertModel
+
+import vcc
+
+SIZES = {"MiniLM": (384, 12), "base": (768, 12)}  # hidden size, heads
+SHARES = (0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+LAYERS, VIPS = 3, 32  # one window layer, two compressed: the proportion of a whole model
+
+
+def model_of(size: str, device: str, dtype: torch.dtype, longest: int) -> BertModel:
+    width, heads = SIZES[size]
+    config = BertConfig(
+        hidden_size=width,
+        num_attention_heads=heads,
+        intermediate_size=4 * width,
+        num_hidden_layers=LAYERS,
+        max_position_embeddings=longest,
+        vocab_size=1000,
+    )
+    return BertModel(config).to(device, dtype).eval()
+
+
+def settings(n: int, share: float) -> vcc.VccConfig:
+    """Of n tokens, a layer sees n/16 nodes, each of which opens into 16."""
+    opened = max(0, round((share - 1 / 16) * n / 15))
+    return vcc.VccConfig(scales=(16, 1), budget=(opened,), dense_below=0, max_vips=VIPS)
+
+
+def best_times(runs: list[Callable[[], object]], device: str, seconds: float) -> list[float]:
+    """The fastest time of each, taking turns for about `seconds` in all."""
+    clock = time.process_time if device == "cpu" else time.perf_counter
+    times = [float("inf")] * len(runs)
+    start, rounds = clock(), 0
+    while rounds < 3 or clock() - start < seconds:
+        for number, run in enumerate(runs):
+            before = clock()
+            run()
+            if device == "cuda":
+                torch.cuda.synchronize()
+            if rounds:  # the first round warms up
+                times[number] = min(times[number], clock() - before)
+        rounds += 1
+    return times
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--lengths", type=int, nargs="+", default=[600, 768, 1024, 2048])
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=8.0, help="for each line of the table")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    print(f"torch {torch.__version__}, {options.device}, {options.dtype}, dense time / compressed time; share of rows:")
+    for size in SIZES:
+        model = model_of(size, options.device, getattr(torch, options.dtype), max(options.lengths))
+        print(f"{size:>8} n " + "".join(f"{share:7.1f}" for share in SHARES) + "    dense ms")
+        for n in options.lengths:
+            ids = torch.randint(0, 1000, (options.batch, n), device=options.device)
+            vips = (torch.arange(n, device=options.device) < VIPS).long().expand(options.batch, n)
+            wrapped = [vcc.wrap(model, settings(n, share)) for share in SHARES]
+            runs: list[Callable[[], object]] = [partial(model, ids)]
+            runs += [partial(each, ids, vip_mask=vips) for each in wrapped]
+            with torch.inference_mode():
+                dense, *compressed = best_times(runs, options.device, options.seconds)
+            print(f"{n:10} " + "".join(f"{dense / each:7.2f}" for each in compressed) + f"{1000 * dense:12.1f}")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,318 @@
+"""Ask a document: it is read once into an `Index`, and every question is a small pass over that.
+
+A question sits in a window of its own, so the first layers' states of the document and its tree do not depend on it.
+The tokens are those of training, `vcc.data.features`: [CLS] question [SEP] as VIPs, document [SEP] as context.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vcc.core.rows import Rows
+from vcc.core.tree import SegmentTree, build_tree, flatten_tree
+from vcc.data.answers import best_spans
+from vcc.data.features import Frame, tokenize_text
+from vcc.documents.answers import Reply, answer_at, merge_overlaps
+from vcc.documents.document import Document, DocumentError
+from vcc.documents.heatmap import Floats, Reading, openness_of
+from vcc.encode import Host, Step, ask, run_windows
+from vcc.hosts.bert import BertHost
+from vcc.hosts.reader import Reader, Wrapped, find_reader
+
+READ_AT_ONCE = 8192  # tokens between two steps of the progress bar
+ASKED_AT_ONCE = 2**30  # bytes of the trees that are changed while a batch of questions is asked
+CANDIDATES = 20  # spans that share their probability with "no answer"
+LONGEST_ANSWER = 256  # tokens
+THRESHOLD = "no_answer_threshold"  # of the model's configuration: how far "no answer" must lead to win; else 0
+
+Ints = NDArray[np.integer]
+Progress = Callable[[int, int], None]  # tokens read, tokens in all
+
+
+class ModelError(ValueError):
+    """A model that cannot answer questions of a document: says which rule it breaks."""
+
+
+@dataclass(frozen=True, eq=False)
+class Index:
+    """A document as a model has read it: all that asking needs."""
+
+    tree: SegmentTree  # of one sequence: the document and what the tokenizer puts after it
+    offsets: Ints  # (n, 2) first and last + 1 character of each token of the document
+    seconds: float  # reading took
+
+    @property
+    def tokens(self) -> int:
+        return len(self.offsets)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """How a document was read and asked."""
+
+    tokens: int  # of the document, all of them read
+    questions: int
+    rows: tuple[tuple[int, int], ...]  # (layer, rows of document and question it saw), for each compressed layer
+    reading: float  # seconds; 0 where the index was there
+    asking: float  # seconds for all questions together
+
+    @property
+    def compression(self) -> float:
+        """Tokens a row in the compressed layers."""
+        return self.tokens * len(self.rows) / max(sum(rows for _, rows in self.rows), 1)
+
+    def shown(self) -> dict[str, str]:
+        """For people."""
+        layers = ", ".join(f"{rows:,} in layer {layer + 1}" for layer, rows in self.rows)
+        if len({rows for _, rows in self.rows}) == 1:
+            layers = f"{self.rows[0][1]:,} in layers {self.rows[0][0] + 1} to {self.rows[-1][0] + 1}"
+        reading = f"{self.reading:.2f} s" if self.reading else "from the index"
+        return {
+            "tokens": f"{self.tokens:,}, none cut",
+            "rows": layers or "none",
+            "compression": f"{self.compression:.1f}x",
+            "reading": reading,
+            "asking": f"{self.asking:.2f} s",
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """For machines."""
+        return {
+            "tokens": self.tokens,
+            "tokens_cut": 0,
+            "questions": self.questions,
+            "rows": [{"layer": layer + 1, "rows": rows} for layer, rows in self.rows],
+            "compression": round(self.compression, 2),
+            "reading_seconds": round(self.reading, 3),
+            "asking_seconds": round(self.asking, 3),
+        }
+
+
+@dataclass(frozen=True)
+class Recorder(Host):
+    """A host that keeps the scores it gives, for one question at a time."""
+
+    host: Host
+    scores: dict[int, list[Tensor]] = field(default_factory=dict)  # layer -> (visited,) at each scale but the last
+
+    @property
+    def num_layers(self) -> int:
+        return self.host.num_layers
+
+    @property
+    def training(self) -> bool:
+        return self.host.training
+
+    def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
+        return self.host.layer(index, rows, consecutive)
+
+    def score(self, index: int, vips: Rows, nodes: Rows) -> Tensor:
+        scores = self.host.score(index, vips, nodes)
+        self.scores.setdefault(index, []).append(scores[0])
+        return scores
+
+
+@dataclass(frozen=True, eq=False)
+class Asker:
+    """A wrapped question-answering model and its tokenizer. `index` once, `ask` many times."""
+
+    model: Any
+    tokenizer: Any
+
+    def __post_init__(self) -> None:
+        name = type(self.model).__name__
+        if not isinstance(self.model, Wrapped):
+            raise ModelError(f"{name} is not wrapped by VCC: make it with vcc.wrap and save it")
+        modules: dict[str, Any] = dict(self.model.named_children())  # type: ignore[attr-defined]
+        head = modules.get("qa_outputs")
+        if not isinstance(head, torch.nn.Linear) or head.out_features != 2:
+            raise ModelError(f"{name} has no linear layer qa_outputs with 2 outputs: give a ...ForQuestionAnswering")
+        if self.model.vcc.vip_window != "own":
+            raise ModelError(
+                f'{name} was made with vip_window={self.model.vcc.vip_window!r}: only with "own" is the reading of a '
+                "document independent of the question"
+            )
+        if not self.tokenizer.is_fast:
+            raise ModelError(f"{type(self.tokenizer).__name__} gives no character offsets: a fast tokenizer is needed")
+        if self.tokenizer.cls_token_id is None:
+            raise ModelError(f"{type(self.tokenizer).__name__} has no CLS token, which stands for no answer")
+
+    @cached_property
+    def reader(self) -> Reader:
+        return find_reader(self.model)
+
+    @cached_property
+    def host(self) -> Any:
+        return self.reader.host_class(self.reader)
+
+    @cached_property
+    def frame(self) -> Frame:
+        return Frame.of(self.tokenizer)
+
+    @torch.inference_mode()
+    def index(self, document: Document, progress: Progress = lambda done, total: None) -> Index:
+        """Read the whole document, some windows at a time."""
+        start = time.perf_counter()
+        text = tokenize_text(document.text, self.tokenizer)
+        if not len(text.ids):
+            raise DocumentError(document.source, "holds no text that the tokenizer knows")
+        ids = np.concatenate([text.ids, self.frame.after])
+        config, total = self.reader.vcc_settings, len(text.ids)
+        step = max(READ_AT_ONCE // config.window, 1) * config.window
+        parts: list[Rows] = []
+        progress(0, total)
+        for first in range(0, len(ids), step):
+            rows = self.rows(ids[None, first : first + step], self.frame.second_type, first)
+            parts += run_windows(self.host, [rows], config, None, lambda windows: windows[0])
+            progress(min(first + step, total), total)
+        whole = Rows(
+            torch.cat([part.hidden for part in parts], 1),
+            torch.cat([part.counts for part in parts], 1),
+            torch.cat([part.positions for part in parts], 1),
+        )
+        return Index(build_tree(whole, config.scales), text.offsets, time.perf_counter() - start)
+
+    def rows(self, ids: Ints, token_type: int, first: int, lengths: Tensor | None = None) -> Rows:
+        """Embedded tokens (B, n), the first of which stands at place `first` of its text; `lengths` (B,) are real.
+
+        A question's positions count up to 0, where the document's begin, as if one stood before the other.
+        """
+        device = self.model.device
+        tokens = torch.as_tensor(np.ascontiguousarray(ids), dtype=torch.long, device=device)
+        places = torch.arange(first, first + tokens.shape[1], device=device).expand_as(tokens)
+        real, positions = torch.ones_like(tokens, dtype=torch.bool), places
+        if lengths is not None:
+            real, positions = places < lengths[:, None], places - lengths[:, None]
+        inputs = {"input_ids": tokens}
+        if token_type and getattr(self.model.config, "type_vocab_size", 1) > token_type:
+            inputs["token_type_ids"] = torch.full_like(tokens, token_type)
+        hidden = self.host.embed(inputs, torch.where(real, places, -1))
+        return Rows(hidden, real.float(), positions.float())
+
+    def vips(self, questions: Sequence[str]) -> Rows:
+        """The questions, as long as they are, with the special tokens around them: (Q, p)."""
+        asked = [tokenize_text(question, self.tokenizer).ids for question in questions]
+        for question, ids in zip(questions, asked, strict=True):
+            if not len(ids):
+                raise ValueError(f"question {question!r} holds no word")
+        full = [np.concatenate([self.frame.before, ids, self.frame.between]) for ids in asked]
+        padded = np.full((len(full), max(map(len, full))), self.tokenizer.pad_token_id or 0)
+        for row, ids in zip(padded, full, strict=True):
+            row[: len(ids)] = ids
+        return self.rows(padded, 0, 0, torch.tensor([len(ids) for ids in full], device=self.model.device))
+
+    def logits(
+        self, index: Index, questions: Sequence[str], host: Host, watch: Callable[[Step], None]
+    ) -> tuple[Tensor, Tensor]:
+        """Start and end logits of the document's tokens (Q, n, 2), and of no answer (Q,)."""
+        vips, tree = ask(host, self.vips(questions), index.tree, self.reader.vcc_settings, watch)
+        head = self.model.qa_outputs
+        # Nothing follows BERT's last layer and the head is linear, so means and differences may go through it before
+        # they are added up: 2 numbers a token instead of D.
+        if type(self.host).finish is BertHost.finish:
+            weight = head.weight.to(tree.means.dtype).t()
+            differences = tuple(difference @ weight for difference in tree.differences)
+            small = SegmentTree(
+                tree.scales, tree.length, tree.means @ weight, differences, tree.counts, tree.positions
+            )
+            logits = flatten_tree(small).hidden + head.bias
+        else:
+            logits = head(self.host.finish(flatten_tree(tree).hidden.to(head.weight.dtype)))
+        none = head(self.host.finish(vips.hidden[:, :1]))[:, 0].sum(1)
+        return logits[:, : index.tokens].float(), none.float()
+
+    @torch.inference_mode()
+    def ask(
+        self, document: Document, index: Index, questions: Sequence[str], top: int = 3
+    ) -> tuple[tuple[Reply, ...], Facts]:
+        """All questions, as many at once as memory allows. A reply without answers: the model finds none."""
+        if top < 1:
+            raise ValueError(f"top {top} must be at least 1")
+        start = time.perf_counter()
+        replies: list[Reply] = []
+        seen: dict[int, int] = {}
+
+        def watch(step: Step) -> None:
+            seen[step.layer] = max(seen.get(step.layer, 0), step.rows)
+
+        size = sum(part.nbytes for part in (index.tree.means, *index.tree.differences))
+        some = max(1, ASKED_AT_ONCE // max(size, 1))
+        for first in range(0, len(questions), some):
+            batch = questions[first : first + some]
+            logits, none = self.logits(index, batch, self.host, watch)
+            for question, row, score in zip(batch, logits.cpu(), none.tolist(), strict=True):
+                replies.append(self.reply(document, index, question, row, score, top))
+        asking = time.perf_counter() - start
+        facts = Facts(index.tokens, len(questions), tuple(sorted(seen.items())), index.seconds, asking)
+        return tuple(replies), facts
+
+    def reply(self, document: Document, index: Index, question: str, logits: Tensor, none: float, top: int) -> Reply:
+        """The best spans of logits (n, 2); their scores are probabilities among themselves and "no answer"."""
+        # Some tokenizers give tokens that cover no character of their own.
+        empty = torch.as_tensor(index.offsets[:, 0] >= index.offsets[:, 1])
+        start, end = logits.masked_fill(empty[:, None], -torch.inf).unbind(1)
+        found = best_spans(start, end, max(CANDIDATES, top), LONGEST_ANSWER)
+        threshold = float(getattr(self.model.config, THRESHOLD, None) or 0.0)
+        if not found or none - found[0].score > threshold:
+            return Reply(question, ())
+        chances = torch.tensor([span.score for span in found] + [none]).softmax(0).tolist()
+        answers = [
+            answer_at(document, question, int(index.offsets[span.first, 0]), int(index.offsets[span.last, 1]), chance)
+            for span, chance in zip(found, chances, strict=False)
+        ]
+        return Reply(question, merge_overlaps((answer for answer in answers if answer.text), top))
+
+    @torch.inference_mode()
+    def see(self, document: Document, index: Index, question: str, top: int = 3) -> tuple[Reading, Facts]:
+        """What each compressed layer opened for one question, and how much of its attention each token got."""
+        start = time.perf_counter()
+        recorder = Recorder(self.host)
+        steps: list[Step] = []
+        logits, none = self.logits(index, [question], recorder, steps.append)
+        steps = [step for step in steps if step.cut is not None]
+        scales = index.tree.scales
+        if not steps or len(scales) < 2:
+            raise ModelError(f"the model has no compressed layer: scales={scales}, {self.reader.vcc_settings}")
+        opened = [[nodes[0].cpu().numpy() for nodes in step.cut.opened_nodes] for step in steps if step.cut]
+        reading = Reading(
+            question,
+            index.offsets,
+            np.stack([openness_of(scales, nodes, index.tokens) for nodes in opened]),
+            np.stack(
+                [
+                    token_scores(scales, nodes, [score.cpu().numpy() for score in recorder.scores[step.layer]])[
+                        : index.tokens
+                    ]
+                    for step, nodes in zip(steps, opened, strict=True)
+                ]
+            ),
+            tuple(f"layer {step.layer + 1}" for step in steps),
+            scales,
+            self.reply(document, index, question, logits[0].cpu(), float(none[0]), top).answers,
+        )
+        rows = tuple((step.layer, step.rows) for step in steps)
+        return reading, Facts(index.tokens, 1, rows, index.seconds, time.perf_counter() - start)
+
+
+def token_scores(scales: tuple[int, ...], opened: Sequence[Ints], scores: Sequence[Floats]) -> Floats:
+    """The share of the question's attention that falls on each token, from the scores of the visited nodes.
+
+    Scores at a finer scale share out what the opened nodes had; a node's share spreads evenly over its tokens.
+    """
+    share = np.repeat(scores[0].astype(np.float64) / scales[0], scales[0])
+    for depth in range(1, len(scores)):
+        fan_out, size = scales[depth - 1] // scales[depth], scales[depth]
+        visited = (opened[depth - 1][:, None] * fan_out + np.arange(fan_out)).ravel()
+        tokens = (visited[:, None] * size + np.arange(size)).ravel()
+        mass = share[tokens].sum()
+        share[tokens] = mass * np.repeat(scores[depth] / size, size)
+    return share

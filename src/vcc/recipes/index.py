@@ -1,0 +1,67 @@
+"""`vcc index`: read documents ahead, and look after what is kept of them."""
+
+import time
+from typing import Annotated
+
+from rich.console import Console
+from rich.table import Table
+
+from vcc.documents.document import Document
+from vcc.documents.files import read_document
+from vcc.documents.models import load_asker
+from vcc.documents.store import Store, default_store, readable
+from vcc.recipes.ask import Model, asked_wrongly, reading_bar
+from vcc.recipes.failures import UsageError
+from vcc.recipes.watch import quiet
+
+
+def index(
+    file: Annotated[tuple[str, ...], "documents to read, as for vcc ask"],
+    list: Annotated[bool, "show the indexes and their sizes"] = False,
+    clear: Annotated[bool, "remove all indexes"] = False,
+    model: Model = None,
+) -> None:
+    """Read documents once and keep what asking needs, so that every question is fast."""
+    if sum((bool(file), list, clear)) != 1:
+        raise UsageError("name documents to read, or give one of --list and --clear")
+    store, console = default_store(), Console(highlight=False)
+    if list:
+        console.print(table(store))
+    elif clear:
+        number, size = store.clear()
+        console.print(f"removed {several(number)}, {readable(size)}")
+    else:
+        with asked_wrongly():
+            documents = [read_document(name) for name in file]
+            for document in documents:
+                console.print(kept(store, document, model), markup=False)
+
+
+def kept(store: Store, document: Document, model: str | None) -> str:
+    """Index one document: one line about it."""
+    quiet()
+    asker = load_asker(model)
+    start = time.perf_counter()
+    with reading_bar() as progress:
+        made = store.get(document, asker, progress)
+    seconds = time.perf_counter() - start
+    speed = f"read in {seconds:.1f} s, {made.tokens / seconds:,.0f} tokens/s" if made.seconds else "was read before"
+    size = sum(part.nbytes for part in (made.tree.means, *made.tree.differences))
+    return f"{document.title}: {made.tokens:,} tokens, {speed}, {readable(size)}"
+
+
+def table(store: Store) -> Table:
+    entries = store.entries()
+    total = readable(sum(entry.size for entry in entries))
+    shown = Table(box=None, caption=f"{several(len(entries))}, {total}, in {store.folder}", caption_justify="left")
+    for name in ("document", "from"):
+        shown.add_column(name)
+    for name in ("tokens", "size"):
+        shown.add_column(name, justify="right")
+    for entry in entries:
+        shown.add_row(entry.title, entry.source, f"{entry.tokens:,}", readable(entry.size))
+    return shown
+
+
+def several(number: int) -> str:
+    return f"{number} index" if number == 1 else f"{number} indexes"

@@ -1,0 +1,186 @@
+"""Asking through an index is the model's own forward pass, cut into a part for the document and one for questions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.documents import small_model
+from vcc.documents.answers import Reply
+from vcc.documents.asker import READ_AT_ONCE, Asker, Facts, ModelError, token_scores
+from vcc.documents.document import Document, DocumentError, Part
+from vcc.encode import Step
+
+QUESTIONS = ["w1 w2 ?", "w3 w4 w5 w6 w7 w8 ?", "w9", "w10 w11 " * 12]
+
+
+def nothing(step: Step) -> None:
+    pass
+
+
+def joint_logits(asker: Asker, document: Document, question: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """[CLS] question [SEP] document [SEP] through the wrapped model's forward, as Hugging Face encodes the pair."""
+    batch = asker.tokenizer(question, document.text, return_tensors="pt", return_token_type_ids=True, verbose=False)
+    kinds = torch.tensor(batch.sequence_ids(0) == np.array(1))
+    vips = torch.zeros_like(batch["input_ids"])
+    vips[:, : int(kinds.nonzero()[0])] = 1
+    with torch.no_grad():
+        out = asker.model(**batch, vip_mask=vips)
+    assert asker.model.vcc_report(), "the forward pass was dense"
+    both = torch.stack([out.start_logits[0], out.end_logits[0]], 1)
+    return both[kinds], both[0].sum()
+
+
+@pytest.mark.parametrize("words", [3, 60, 230])
+def test_asking_an_index_is_the_models_own_forward(words: int) -> None:
+    asker, document = small_model.asker(), small_model.document(words)
+    index = asker.index(document)
+    for question in QUESTIONS:
+        with torch.no_grad():
+            logits, none = asker.logits(index, [question], asker.host, nothing)
+        expected, expected_none = joint_logits(asker, document, question)
+        torch.testing.assert_close(logits[0], expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(none[0], expected_none, atol=1e-5, rtol=1e-5)
+
+
+def test_the_questions_of_a_batch_do_not_touch_each_other() -> None:
+    asker, document = small_model.asker(), small_model.document()
+    index = asker.index(document)
+    with torch.no_grad():
+        together, nones = asker.logits(index, QUESTIONS, asker.host, nothing)
+        for i, question in enumerate(QUESTIONS):
+            alone, none = asker.logits(index, [question], asker.host, nothing)
+            torch.testing.assert_close(together[i], alone[0], atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(nones[i], none[0], atol=1e-5, rtol=1e-5)
+
+
+def test_asking_in_small_batches_gives_the_same_replies(monkeypatch: pytest.MonkeyPatch) -> None:
+    asker, document = small_model.asker(), small_model.document()
+    index = asker.index(document)
+    together, _ = asker.ask(document, index, QUESTIONS)
+    monkeypatch.setattr("vcc.documents.asker.ASKED_AT_ONCE", 1)
+    assert spans(asker.ask(document, index, QUESTIONS)[0]) == spans(together)
+    assert spans(asker.ask(document, index, QUESTIONS)[0]) == spans(together), "asking changed the index"
+
+
+def spans(replies: tuple[Reply, ...]) -> list[tuple[str, list[tuple[int, int, float]]]]:
+    return [(reply.question, [(a.start, a.end, round(a.score, 4)) for a in reply.answers]) for reply in replies]
+
+
+def test_reading_in_steps_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    asker, document = small_model.asker(), small_model.document()
+    whole = asker.index(document).tree
+    seen: list[tuple[int, int]] = []
+    monkeypatch.setattr("vcc.documents.asker.READ_AT_ONCE", 32)
+    assert whole.length < READ_AT_ONCE
+    index = asker.index(document, lambda done, total: seen.append((done, total)))
+    parts = index.tree.differences
+    for part, expected in zip((index.tree.means, *parts), (whole.means, *whole.differences), strict=True):
+        torch.testing.assert_close(part, expected, atol=1e-5, rtol=1e-5)
+    assert seen[0] == (0, index.tokens) and seen[-1] == (index.tokens, index.tokens) and len(seen) > 5
+    assert seen == sorted(seen)
+
+
+def test_every_token_is_read_and_the_facts_say_so() -> None:
+    asker, document = small_model.asker(), small_model.document()
+    index = asker.index(document)
+    assert document.text[index.offsets[-1, 0] : index.offsets[-1, 1]] == document.text.split()[-1][-3:].strip()
+    replies, facts = asker.ask(document, index, QUESTIONS[:2])
+    assert facts.tokens == index.tokens == len(asker.tokenizer(document.text, add_special_tokens=False)["input_ids"])
+    roots = -(-(index.tokens + 1) // 8)  # the [SEP] at the end is in a segment too
+    vips = 2 + len(asker.tokenizer(QUESTIONS[1], add_special_tokens=False)["input_ids"])
+    assert facts.rows == tuple((layer, vips + roots - 5 + 5 * 4 - 6 + 6 * 2) for layer in (1, 2))
+    assert facts.shown()["tokens"].endswith("none cut") and facts.as_dict()["tokens_cut"] == 0
+    assert facts.compression == pytest.approx(facts.tokens / facts.rows[0][1])
+    assert all(reply.answers for reply in replies)
+
+
+def test_answers_are_spans_of_the_text_with_probabilities() -> None:
+    asker, document = small_model.asker(), small_model.document()
+    replies, _ = asker.ask(document, asker.index(document), QUESTIONS, top=5)
+    for reply in replies:
+        assert len(reply.answers) == 5
+        scores = [answer.score for answer in reply.answers]
+        assert scores == sorted(scores, reverse=True) and 0 <= sum(scores) <= 1
+        for answer in reply.answers:
+            assert document.text[answer.start : answer.end] == answer.text == answer.text.strip() != ""
+            assert answer.part in ("page 1", "page 2")
+
+
+def test_no_answer_wins_where_it_leads_by_more_than_the_threshold() -> None:
+    asker, document = small_model.asker(), small_model.document()
+    index = asker.index(document)
+    with torch.no_grad():
+        logits, none = asker.logits(index, ["w1"], asker.host, nothing)
+    pairs = logits[0, :, :1] + logits[0, :, 1]
+    tokens = torch.arange(len(pairs))
+    allowed = (tokens[None] >= tokens[:, None]) & (tokens[None] < tokens[:, None] + 256)
+    lead = float(none[0] - pairs[allowed].max())
+    for threshold, found in ((lead - 0.01, False), (lead + 0.01, True)):
+        asker.model.config.no_answer_threshold = threshold
+        [reply], _ = asker.ask(document, index, ["w1"])
+        assert bool(reply.answers) is found
+
+
+def test_seeing_tells_what_the_forward_opened() -> None:
+    asker, document = small_model.asker(), small_model.document()
+    index = asker.index(document)
+    reading, facts = asker.see(document, index, QUESTIONS[0])
+    joint_logits(asker, document, QUESTIONS[0])
+    for report, openness in zip(asker.model.vcc_report()[1:], reading.openness, strict=True):
+        roots, middle = (set(nodes[0].tolist()) for nodes in report.opened)
+        for token, value in enumerate(openness.tolist()):
+            assert value == (1.0 if token // 2 in middle else 0.5 if token // 8 in roots else 0.0)
+    assert reading.layers == ("layer 2", "layer 3")
+    assert reading.answers == asker.ask(document, index, QUESTIONS[:1])[0][0].answers
+    assert reading.scores.min() >= 0 and facts.rows == asker.ask(document, index, QUESTIONS[:1])[1].rows
+    assert (reading.scores.sum(1) <= 1 + 1e-5).all() and (reading.scores.sum(1) > 0.9).all()
+
+
+def test_scores_are_shared_out_among_the_children() -> None:
+    shares = token_scores((4, 2, 1), [np.array([1])], [np.array([0.25, 0.75]), np.array([0.4, 0.6])])
+    assert shares == pytest.approx([0.0625] * 4 + [0.15] * 2 + [0.225] * 2)
+
+
+def test_a_document_keeps_its_index_for_later_questions(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, document = small_model.saved(tmp_path), small_model.document()
+    answers = document.ask(QUESTIONS[0], model=folder)
+    monkeypatch.setattr(Asker, "index", lambda *_: pytest.fail("the document was read again"))
+    replies = document.ask_all(QUESTIONS[:2], model=folder)
+    assert answers and spans(replies[:1]) == spans((Reply(QUESTIONS[0], answers),))
+
+
+def test_models_that_cannot_be_asked_say_why(tmp_path: Any) -> None:
+    from vcc.documents.models import load_asker
+
+    tokenizer, inline = small_model.tokenizer(), replace(small_model.SETTINGS, vip_window="inline")
+    for model, word in (
+        (small_model.model(settings=inline), "inline"),
+        (small_model.model().hf_class(small_model.model().config), "not wrapped"),
+        (small_model.model().bert, "qa_outputs"),
+    ):
+        with pytest.raises(ModelError, match=word):
+            Asker(model, tokenizer)
+    with pytest.raises(ModelError, match="no config.json"):
+        load_asker(str(tmp_path))
+
+
+def test_texts_and_questions_without_words_are_refused() -> None:
+    asker = small_model.asker()
+    blank = Document(" \n", "blank", "blank.txt", (Part("", 0, 2),))
+    with pytest.raises(DocumentError, match="blank.txt"):
+        asker.index(blank)
+    document = small_model.document(5)
+    with pytest.raises(ValueError, match="holds no word"):
+        asker.ask(document, asker.index(document), ["  "])
+
+
+def test_facts_name_every_layer_where_they_differ() -> None:
+    facts = Facts(1000, 1, ((3, 100), (4, 50)), 0.0, 0.5)
+    assert facts.shown()["rows"] == "100 in layer 4, 50 in layer 5" and facts.shown()["reading"] == "from the index"
