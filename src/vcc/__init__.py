@@ -1,5 +1,8 @@
 """VCC: ordinary Transformers read very long documents. Importing registers the Auto classes and does nothing else."""
 
+import importlib
+from typing import Any
+
 from vcc.config import VccConfig
 from vcc.core.cut import Cut, choose_cut, read_cut, write_cut
 from vcc.core.rows import Rows
@@ -22,9 +25,15 @@ __all__ = [
     "encode",
     "flatten_tree",
     "join_vips",
+    "read",
     "read_cut",
     "split_vips",
     "unwrap",
     "wrap",
     "write_cut",
 ]
+
+
+def read(path: str) -> Any:
+    """A file, a folder or "-" as a `vcc.documents.Document`, which can be asked."""
+    return importlib.import_module("vcc.documents").read_document(path)

@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import Any
 
 COMMANDS = {
+    "ask": "vcc.recipes.ask:ask",
+    "review": "vcc.recipes.review:review",
+    "index": "vcc.recipes.index:index",
+    "see": "vcc.recipes.see:see",
     "pretrain": "vcc.recipes.pretrain:pretrain",
     "finetune": "vcc.recipes.finetune:finetune",
     "evaluate": "vcc.recipes.evaluate:evaluate",
@@ -54,7 +58,7 @@ def guarded(work: Callable[[], Any]) -> int:
         print(f"vcc: {error} (VCC_TRACEBACK=1 shows where)", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("vcc: interrupted; a training goes on from its last checkpoint with --resume", file=sys.stderr)
+        print("vcc: interrupted; nothing is left half-written, and a training goes on with --resume", file=sys.stderr)
         return 130
 
 

@@ -56,7 +56,8 @@ def test_a_needle_is_one_of_its_pairs_at_its_depth_in_a_row_exactly_full(length,
 def test_a_needle_follows_from_seed_split_and_index():
     task = TASKS["needle"](lengths=(64,), pairs=2)
     assert task.load("train")[7] == task.load("train")[7]
-    others = [task.load("test")[7], task.load("train")[8], TASKS["needle"](lengths=(64,), pairs=2, seed=1).load("train")[7]]
+    reseeded = TASKS["needle"](lengths=(64,), pairs=2, seed=1)
+    others = [task.load("test")[7], task.load("train")[8], reseeded.load("train")[7]]
     assert all(task.load("train")[7].document != other.document for other in others)
 
 

@@ -1,8 +1,9 @@
 """A command line from a typed function: its signature gives the options, its docstring the help.
 
-A parameter without a default is positional. A parameter whose type is a dataclass gives one option per field. A
-parameter whose annotation carries a registry (name -> constructor) takes one of its names, first on the line, and adds
-what the constructed value lists as its `options`, as `--task-seed` where the recipe has a `--seed` of its own.
+A parameter without a default is positional; a tuple then takes any number of words. A parameter whose type is a
+dataclass gives one option per field. A parameter whose annotation carries a registry (name -> constructor) takes one of
+its names, first on the line, and adds what the constructed value lists as its `options`, as `--task-seed` where the
+recipe has a `--seed` of its own.
 `Annotated[type, "help"]` says what an option is for. Unknown options are errors.
 """
 
@@ -91,7 +92,10 @@ def _add(parser: Any, name: str, kind: Any, default: Any, text: str, positional:
     read, shown = _reader(kind)
     text = text.replace("%", "%%")
     if default is MISSING and positional:
-        parser.add_argument(name, type=read, metavar=name.upper(), help=text)
+        several: dict[str, Any] = {}
+        if get_origin(_plain(kind)) is tuple:  # the words of the line as they are; a comma may stand inside one
+            read, several = _reader(get_args(_plain(kind))[0])[0], {"nargs": "*"}
+        parser.add_argument(name, type=read, metavar=name.upper(), help=text, **several)
         return
     if default is not MISSING and default is not None:
         text = f"{text} (default: {_shown(default)})".lstrip()
