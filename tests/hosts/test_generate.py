@@ -97,8 +97,10 @@ def test_scores_and_hidden_states_come_with_generation(family: str) -> None:
 
 @pytest.mark.parametrize("family", SEQ2SEQ)
 def test_generation_without_vips_says_what_to_pass(family: str) -> None:
-    with pytest.raises(ValueError, match="vip_mask .*or vip_length"):
+    with pytest.raises(ValueError, match="this model has no default for them.*vip_mask .*or vip_length"):
         generate(vcc.wrap(build(family, LM), REAL), ragged(), "greedy")
+    with pytest.raises(ValueError, match="this model has no default for them.*vip_mask .*or vip_length"):
+        vcc.wrap(build(family, LM), REAL)(**ragged().inputs(family, LM))
 
 
 @pytest.mark.parametrize("family", ["t5", "bart"])

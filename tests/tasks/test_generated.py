@@ -45,7 +45,7 @@ def test_a_needle_is_one_of_its_pairs_at_its_depth_in_a_row_exactly_full(length,
     assert more == [key] * (ASKED - 1) and len(set(keys)) == pairs and keys.count(key) == SAID
     place = words.index(key)
     assert words[place:place + 2 * SAID] == example.answers[0].split() * SAID and words[place + 1].startswith("value")
-    assert abs(place - depth * (len(words) - 2 * SAID)) <= 2 * SAID  # pairs lie on a grid of their own size
+    assert abs(place - depth * (len(words) - 2 * SAID)) < 3 * SAID  # half a step of their grid, and what is left over
     features = ExampleTokenizer(needle_tokenizer(), "span", length)(example)
     assert features.length == length and features.cut_tokens == 0
     first = 1 + ASKED + 1 + place  # after [CLS] key ... [SEP]
