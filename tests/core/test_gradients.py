@@ -4,8 +4,8 @@ from torch import Tensor, nn
 from torch.autograd import gradcheck
 
 from tests.cases import binary
-from tests.tiny import random_rows, tiny_host
-from vcc import Rows, build_tree, choose_cut, flatten_tree, read_cut, write_cut
+from tests.tiny import dense, random_rows, tiny_host
+from vcc import Rows, VccConfig, build_tree, choose_cut, encode, flatten_tree, read_cut, write_cut
 from vcc.core.cut import add_to_cut, straight_through
 
 SETTINGS = [((1,), (), 5), ((4, 1), (1,), 7), ((4, 2, 1), (1, 1), 7), ((6, 3, 1), (1, 2), 8), (binary(8), (1, 1, 1), 8)]
@@ -89,3 +89,16 @@ def test_a_score_of_zero_sends_a_finite_gradient(dtype: torch.dtype) -> None:
     assert gate.eq(1).all()
     (gate * 1e6).sum().backward()
     assert mu.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("scales", [(1,), (4, 1), (8, 2, 1)])
+def test_gradients_of_an_open_cut_are_the_dense_models(scales: tuple[int, ...]) -> None:
+    host, rows = tiny_host(layers=2), random_rows(2, 21)
+    mask = torch.zeros(2, 21)
+    mask[:, 3:6] = 1
+    config = VccConfig(scales=scales, budget=(99,) * (len(scales) - 1), window_layers=0, explore=0.0)
+    weights = torch.randn(2, 21, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    expected = torch.autograd.grad((dense(host, rows) * weights).sum(), list(host.parameters()))
+    actual = torch.autograd.grad((encode(host, rows, mask, config).hidden * weights).sum(), list(host.parameters()))
+    for one, other in zip(actual, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)

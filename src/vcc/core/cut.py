@@ -54,8 +54,9 @@ def choose_cut(
         opened.append(top)
         kept.append(rest)
         opened_nodes.append(top if nodes is None else nodes.gather(1, top))
-        if mu.requires_grad:
-            gates.append(straight_through(mu.gather(1, top)))
+        if mu.requires_grad:  # where all are opened there was nothing to choose, and nothing to learn about choosing
+            chosen = take(mu, top) if len(visited) > top.shape[1] else torch.ones_like(mu)
+            gates.append(straight_through(chosen))
         if depth + 1 < len(budget):
             visited = children(tree, depth, take_rows(visited, top), opened_nodes[-1])
             nodes = child_nodes(opened_nodes[-1], tree.fan_outs[depth])
@@ -169,9 +170,5 @@ def explored(score: Tensor, explore: float) -> Tensor:
 
 
 def straight_through(mu: Tensor) -> Tensor:
-    """1 in value; in gradient, the relative change of mu.
-
-    The floor lies far enough above the smallest number that a gradient over it stays finite: a score may be 0.
-    """
-    held = mu.detach()
-    return 1 + (mu - held) / held.clamp(min=torch.finfo(mu.dtype).tiny ** 0.5)
+    """1 in value; in gradient, mu: a node's gate counts as much as the VIPs attend to it."""
+    return 1 + (mu - mu.detach())

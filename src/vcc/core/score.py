@@ -20,4 +20,5 @@ def vip_attention(
     attention = (logits + log_counts(nodes.counts, dtype)[:, None, None]).softmax(-1)
     asking = (vips.counts > 0).to(dtype)
     share = asking / asking.sum(1, keepdim=True).clamp(min=1)
-    return torch.einsum("bhpm,bp->bm", attention, share) / attention.shape[1]
+    # Not a matrix product, which autocast would round to bf16, where scores tie.
+    return (attention * share[:, None, :, None]).sum(2).mean(1)
