@@ -11,6 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import vcc
 from vcc.recipes import bench_measure, bench_profile, bench_report
 from vcc.recipes.bench import PRESETS, bench
+from vcc.recipes.bench_kernels import Kernel
 from vcc.recipes.bench_measure import Cell, Settings, measure, median_ms, memory_limit
 from vcc.recipes.bench_models import CONTENDERS, OURS, PADDING, SIZES, Kernels, attention_of, build, inputs, reading
 from vcc.recipes.bench_profile import Profile, profile
@@ -52,6 +53,7 @@ def example_run() -> Run:
         Cell("bert", 768, "forward", "measured", "full, eager", 768, 44.4, 9, 12.34, 0.14),
         Cell("bert", 768, "training", "out of memory"),
     )
+    cells = (replace(cells[0], kernels=(Kernel("gemm<4, float>", 7, 1.6), Kernel("all others", 31, 0.4))), *cells[1:])
     stages = (Profile("vcc-bert", 256, "forward", 4.0, {"choose": 1.0, "rest": 3.0}),)
     return Run({"cpu": "a machine"}, {"torch": "2"}, TINY, cells, stages)
 
@@ -151,6 +153,10 @@ def test_lengths_are_read_with_the_settings_of_the_paper() -> None:
     assert int(inputs("vcc-bert", model, 1, 4096, 0.0, CPU)["vip_mask"].sum()) == 288
 
 
+def test_rows_for_vips_are_reserved_so_that_nobody_counts_them() -> None:
+    assert [reading(n)[1].max_vips for n in (64, 1024, 4096, 16384, 131072, 2**20)] == [32, 128, 288, 32, 64, 64]
+
+
 # --------------------------------------------------------------------------------------------------------------- cells
 
 
@@ -178,6 +184,8 @@ def test_an_allocation_beyond_the_free_memory_is_marked(monkeypatch: pytest.Monk
     with memory_limit(CPU), pytest.raises(RuntimeError, match="can't allocate memory"):
         torch.empty(2**30, dtype=torch.uint8)
     torch.empty(2**30, dtype=torch.uint8)  # the limit is gone
+    with memory_limit(CPU, sharing=4), pytest.raises(RuntimeError, match="can't allocate memory"):
+        torch.empty(2**28, dtype=torch.uint8)
 
 
 def test_a_failure_is_marked_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,11 +196,24 @@ def test_a_failure_is_marked_with_its_reason(monkeypatch: pytest.MonkeyPatch) ->
     assert measure("bert", 64, "forward", TINY).outcome == "failed: ValueError: heads must divide width"
 
 
-def test_a_cell_is_skipped_only_if_a_limit_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def pretended(name: str, n: int, mode: str, settings: Settings) -> Cell:
-        return Cell(name, n, mode, "measured", "full, eager", n, ms=2000.0, runs=1)
+def test_a_measurement_is_kept_if_its_profile_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: object) -> object:
+        raise RuntimeError("no counters")
 
-    monkeypatch.setattr("vcc.recipes.bench.measure", pretended)
+    monkeypatch.setattr(bench_measure, "busiest", broken)
+    monkeypatch.setattr(torch, "compile", lambda model, **options: model)
+    cell = measure("bert", 64, "forward", replace(TINY, compile="all", profile=True))
+    assert cell.outcome == "measured" and cell.ms
+    assert cell.kernels == (Kernel("none: failed: RuntimeError: no counters", 0, 0.0),)
+    run = replace(example_run(), cells=(cell,))
+    assert "no counters" in bench_report.markdown(run)
+
+
+def test_a_cell_is_skipped_only_if_a_limit_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def pretended(name: str, n: int, mode: str, settings: Settings) -> tuple[Cell, None]:
+        return Cell(name, n, mode, "measured", "full, eager", n, ms=2000.0, runs=1), None
+
+    monkeypatch.setattr("vcc.recipes.bench.measure_and_profile", pretended)
     outcomes = {}
     for limit in (None, 7.9, 8.1):
         run = bench(preset="cpu", models=("bert",), lengths=(64, 128), limit=limit, out=tmp_path)
@@ -224,6 +245,7 @@ def test_a_compiled_model_is_labelled_so_and_its_first_call_told() -> None:
     cell = measure("vcc-bert", 768, "forward", replace(TINY, compile="ours"))
     assert cell.attention == "compressed, compiled"
     assert cell.ms is not None and cell.first_s is not None and cell.first_s * 1e3 > cell.ms
+    assert cell.kernels == ()
     assert measure("bert", 768, "forward", replace(TINY, compile="ours")).attention.startswith("full, sdpa")
 
 
@@ -278,8 +300,17 @@ def test_tables_and_markdown_show_every_cell() -> None:
             assert (cell.outcome if cell.ms is None else bench_report.shown(cell.ms)) in text
         for shown in ("2.51", "7.53", "44.4", "12.3", "0.31", "compressed, eager", "256 tokens", "choose", "25%"):
             assert shown in text
+        assert "256 tokens, forward: 2.51 ms, compiled; in operations 2.0 ms" in " ".join(text.split())  # titles wrap
+        assert "gemm<4, float>" in text and "80%" in text and "all others" in text
         assert text.count("out of memory") == 2
     assert "| vcc-bert | compressed, eager | 2.51 | 2.00 | 7.53 |  | 0.31 | 0.62 |" in bench_report.markdown(run)
+
+
+def test_stages_of_a_compiled_run_are_said_to_be_those_of_the_uncompiled_one() -> None:
+    run = example_run()
+    note = "4.0 ms, uncompiled: a compiled graph does not tell its stages apart"
+    assert note not in bench_report.markdown(run)
+    assert note in bench_report.markdown(replace(run, settings=replace(TINY, compile="ours")))
 
 
 def test_the_ratio_is_to_the_dense_model_of_the_same_cell() -> None:
@@ -296,6 +327,13 @@ def test_the_picture_is_drawn_even_if_nothing_was_measured(tmp_path: Path) -> No
     for number, run in enumerate((example_run(), replace(example_run(), cells=()))):
         bench_report.plot(run, tmp_path / f"{number}.png")
         assert (tmp_path / f"{number}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_names_beside_lines_are_moved_apart_and_no_further() -> None:
+    assert bench_report.apart([0.0, 0.0, 0.0], 1.0) == [-1.0, 0.0, 1.0]
+    assert bench_report.apart([0.0, 1.0, 5.0], 1.0) == [0.0, 1.0, 5.0]
+    assert bench_report.apart([0.0, 2.0, 2.0, 2.6], 1.0) == pytest.approx([0.0, 1.2, 2.2, 3.2])
+    assert bench_report.apart([], 1.0) == []
 
 
 # ------------------------------------------------------------------------------------------------------------- command
@@ -319,6 +357,8 @@ def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
         bench(models=("bert", "gpt"), out=tmp_path)
     with pytest.raises(UsageError, match=r"lengths=\(8,\)"):
         bench(lengths=(8,), out=tmp_path)
+    with pytest.raises(UsageError, match="workers=0, patience=300.0: at least 1 worker"):
+        bench(workers=0, out=tmp_path)
     if not torch.cuda.is_available():
         with pytest.raises(UsageError, match="no CUDA GPU"):
             bench(preset="gpu", out=tmp_path)

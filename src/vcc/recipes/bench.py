@@ -2,6 +2,8 @@
 
 import os
 import platform
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import replace
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -13,10 +15,10 @@ import transformers
 from rich.console import Console
 
 from vcc.recipes import bench_report as report
-from vcc.recipes.bench_measure import Cell, Settings, measure
-from vcc.recipes.bench_models import CONTENDERS, OURS
-from vcc.recipes.bench_profile import Profile
-from vcc.recipes.bench_profile import profile as stages_of
+from vcc.recipes.bench_measure import Cell, Settings
+from vcc.recipes.bench_models import CONTENDERS
+from vcc.recipes.bench_profile import Profile, measure_and_profile
+from vcc.recipes.bench_workers import Job, Outcome, wave
 from vcc.recipes.failures import UsageError
 
 PEERS = ("t5", "longt5-global", "led", "longformer", "bigbird", "modernbert")
@@ -40,7 +42,9 @@ def bench(
     checkpointing: Annotated[bool | None, "recompute layers in the backward pass"] = None,
     compile: Annotated[Literal["none", "ours", "all"] | None, "vcc.compile and, for the others, torch.compile"] = None,
     limit: Annotated[float | None, "seconds; skip what would take longer if time grew as length squared"] = None,
-    profile: Annotated[bool, "say where the time of our models goes"] = False,
+    profile: Annotated[bool, "say where the time of our models goes, and that of compiled ones by kernel"] = False,
+    workers: Annotated[int | None, "processes that compile at once; each is timed while the others wait"] = None,
+    patience: Annotated[float | None, "seconds a worker may take to be prepared, and again to be timed"] = None,
     threads: Annotated[int | None, "of the CPU"] = None,
     out: Annotated[Path, "folder for bench.json and bench.png"] = Path("out/bench"),
     markdown: Annotated[bool, "print Markdown"] = False,
@@ -58,20 +62,15 @@ def bench(
     check(settings)
     out.mkdir(parents=True, exist_ok=True)
     run = report.Run(machine(settings.device), versions(), settings)
-    for length in settings.lengths:
-        for model in settings.models:
-            for mode in ("forward", "training") if settings.training else ("forward",):
-                cell = skipped(run, model, length, mode) or measure(model, length, mode, settings)
-                run = replace(run, cells=(*run.cells, cell))
-                report.save(run, out / "bench.json")  # after every cell, so that nothing measured is lost
-                console.print(f"{length:,} {model} {mode}: {report.shown_time(cell)}", style="dim")
-                if profile and model in OURS:
-                    stages = stages_of(model, length, mode, settings)
-                    if isinstance(stages, Profile):
-                        run = replace(run, profiles=(*run.profiles, stages))
-                    else:
-                        console.print(f"{length:,} {model} {mode}: no profile: {stages}", style="dim")
-    report.save(run, out / "bench.json")
+    with closing(outcomes(settings)) as found:
+        for cell, stages in found:
+            run = replace(run, cells=(*run.cells, cell))
+            if isinstance(stages, Profile):
+                run = replace(run, profiles=(*run.profiles, stages))
+            report.save(run, out / "bench.json")  # after every cell, so that nothing measured is lost
+            console.print(f"{cell.length:,} {cell.model} {cell.mode}: {report.shown_time(cell)}", style="dim")
+            if isinstance(stages, str):
+                console.print(f"{cell.length:,} {cell.model} {cell.mode}: no profile: {stages}", style="dim")
     if find_spec("matplotlib"):
         report.plot(run, out / "bench.png")
     else:
@@ -88,17 +87,41 @@ def check(settings: Settings) -> None:
             f"lengths={settings.lengths}, batch={settings.batch}, ragged={settings.ragged}: lengths are at least 32 "
             "tokens, a batch is at least 1 sequence, and ragged is at least 0 and less than 1"
         )
+    if settings.workers < 1 or settings.patience <= 0:
+        raise UsageError(
+            f"workers={settings.workers}, patience={settings.patience}: at least 1 worker, and more than 0 seconds"
+        )
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("preset=gpu: PyTorch finds no CUDA GPU on this machine; --preset cpu runs without one")
 
 
-def skipped(run: report.Run, model: str, length: int, mode: str) -> Cell | None:
+def outcomes(settings: Settings) -> Generator[Outcome, None, None]:
+    """Every cell, in this process or in waves of workers, the short lengths first where they are given first."""
+    modes = ("forward", "training") if settings.training else ("forward",)
+    jobs = [Job(model, length, mode) for length in settings.lengths for model in settings.models for mode in modes]
+    done: list[Cell] = []
+    while jobs:
+        now: list[Job] = []
+        # With a limit, a wave has one length: what it takes must be known before a longer one is let in.
+        while jobs and len(now) < settings.workers:
+            if settings.limit is not None and now and now[0].length != jobs[0].length:
+                break
+            job = jobs.pop(0)
+            if placeholder := skipped(job, done, settings.limit):
+                yield placeholder, None
+            else:
+                now.append(job)
+        here = (measure_and_profile(*job, settings) for job in now)
+        for outcome in wave(now, settings) if settings.workers > 1 else here:
+            done.append(outcome[0])
+            yield outcome
+
+
+def skipped(job: Job, done: list[Cell], limit: float | None) -> Cell | None:
     """The place holder of a cell that shorter ones of the same model predict to take longer than the limit, if any."""
-    before = [c for c in run.cells if (c.model, c.mode) == (model, mode) and c.length < length]
-    seconds = max(((cell.ms or 0) / 1e3 * (length / cell.length) ** 2 for cell in before), default=0.0)
-    if run.settings.limit is None or seconds <= run.settings.limit:
-        return None
-    return Cell(model, length, mode, f"skipped: {seconds:.0f} s predicted")
+    before = [cell for cell in done if (cell.model, cell.mode) == (job.model, job.mode) and cell.length < job.length]
+    seconds = max(((cell.ms or 0) / 1e3 * (job.length / cell.length) ** 2 for cell in before), default=0.0)
+    return None if limit is None or seconds <= limit else Cell(*job, f"skipped: {seconds:.0f} s predicted")
 
 
 def printed(run: report.Run, console: Console, markdown: bool) -> report.Run:

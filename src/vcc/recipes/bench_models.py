@@ -104,11 +104,11 @@ CONTENDERS = OURS | PEERS
 
 def reading(n: int) -> tuple[int, vcc.VccConfig]:
     """VIPs and settings with which VCC reads n tokens, as in the paper; it compresses however short the input is."""
-    if n <= 8_192:
-        return min(288, n // 8), vcc.VccConfig(budget=(80,), dense_below=0)
-    if n <= 262_144:
-        return 32 if n <= 65_536 else 48, vcc.VccConfig(budget=(90,), dense_below=0)
-    return 48, vcc.VccConfig(scales=(256, 16, 1), budget=(40, 90), dense_below=0)
+    vips = min(288, n // 8) if n <= 8_192 else 32 if n <= 65_536 else 48
+    config = vcc.VccConfig(budget=(80 if n <= 8_192 else 90,), dense_below=0)
+    if n > 262_144:
+        config = replace(config, scales=(256, 16, 1), budget=(40, 90))
+    return vips, replace(config, max_vips=up_to(32, vips))  # so that nothing waits for the device to count them
 
 
 def build(name: str, size: Size, n: int, dropout: float, dtype: torch.dtype, device: torch.device) -> Any:

@@ -11,7 +11,8 @@ from unittest.mock import patch
 import torch
 
 from vcc.hosts.reader import find_reader
-from vcc.recipes.bench_measure import Settings, alone, clock, prepare, wait
+from vcc.recipes.bench_measure import Cell, Settings, alone, clock, measure, prepare, wait
+from vcc.recipes.bench_models import OURS
 
 RUNS = 5
 FUNCTIONS = {  # of vcc/encode.py
@@ -68,10 +69,19 @@ class Stopwatch:
         return sum(start.elapsed_time(end) if self.cuda else (end - start) * 1e3 for start, end in spans)
 
 
+def measure_and_profile(
+    name: str, n: int, mode: str, settings: Settings, ready: Callable[[], None] = lambda: None
+) -> tuple[Cell, Profile | str | None]:
+    """All that is wanted of a cell: its measurement, and of ours, if settings ask for it, a profile or why not."""
+    cell = measure(name, n, mode, settings, ready)
+    wanted = settings.profile and name in OURS and cell.ms is not None
+    return cell, profile(name, n, mode, settings) if wanted else None
+
+
 def profile(name: str, n: int, mode: str, settings: Settings) -> Profile | str:
     """One of our models with every stage timed; the mean of a few runs, or why there is none."""
     device = torch.device(settings.device)
-    return alone(lambda: profiled(name, n, mode, settings, device), device)
+    return alone(lambda: profiled(name, n, mode, settings, device), settings)
 
 
 def profiled(name: str, n: int, mode: str, settings: Settings, device: torch.device) -> Profile:

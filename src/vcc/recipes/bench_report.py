@@ -1,19 +1,23 @@
 """What a benchmark found: as JSON and back, as tables in the terminal or in Markdown, and as a picture."""
 
 import json
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from rich.table import Table
 
-from vcc.recipes.bench_measure import Cell, Settings
+from vcc.recipes.bench_kernels import Kernel
+from vcc.recipes.bench_measure import OUT_OF_MEMORY, Cell, Settings
 from vcc.recipes.bench_models import DENSE, OURS
 from vcc.recipes.bench_profile import Profile
 
 COLUMNS = ["model", "attention", "forward ms", "x dense", "training ms", "x dense", "forward GiB", "training GiB"]
 COLUMNS += ["tokens/s", "first call s"]
-COLORS = ("#c1121f", "#f77f00", "#9d4edd", "#0a9396")  # ours; the others are grey
+NAME = 110  # characters of a kernel's name
+COLORS = ("#c1121f", "#f77f00", "#9d4edd", "#0a9396")  # ours; the others are grey, a dense one darker
 
 
 @dataclass(frozen=True)
@@ -44,20 +48,29 @@ def load(path: Path) -> Run:
     run = json.loads(path.read_text(encoding="utf-8"))
     lists = {key: tuple(run["settings"][key]) for key in ("models", "lengths")}
     settings = Settings(**{**run["settings"], **lists})
-    cells, profiles = (Cell(**cell) for cell in run["cells"]), (Profile(**found) for found in run["profiles"])
-    return Run(run["machine"], run["versions"], settings, tuple(cells), tuple(profiles))
+    kernels = [tuple(Kernel(**kernel) for kernel in cell.get("kernels", ())) for cell in run["cells"]]
+    cells = tuple(Cell(**{**cell, "kernels": own}) for cell, own in zip(run["cells"], kernels, strict=True))
+    profiles = tuple(Profile(**found) for found in run["profiles"])
+    return Run(run["machine"], run["versions"], settings, cells, profiles)
 
 
 # -------------------------------------------------------------------------------------------------------------- tables
 
 
 def sections(run: Run) -> list[tuple[str, list[str], list[list[str]]]]:
-    """Title, column names and lines of every table: a length each, then a profile each."""
+    """Title, column names and lines of every table: a length each, then stages and kernels of every profile."""
     found = [(f"{length:,} tokens", COLUMNS, cell_lines(run, length)) for length in run.settings.lengths]
+    why = "" if run.settings.compile == "none" else ": a compiled graph does not tell its stages apart"
     for part in run.profiles:
-        title = f"{part.model}, {part.length:,} tokens, {part.mode}: {part.total_ms:,.1f} ms, uncompiled"
+        title = f"{part.model}, {part.length:,} tokens, {part.mode}: {part.total_ms:,.1f} ms, uncompiled{why}"
         lines = [[stage, f"{ms:,.2f}", f"{ms / part.total_ms:.0%}"] for stage, ms in part.stages_ms.items()]
         found.append((title, ["stage", "ms", "share"], lines))
+    for cell in run.cells:
+        total = sum(kernel.ms for kernel in cell.kernels)
+        title = f"{cell.model}, {cell.length:,} tokens, {cell.mode}: {shown_time(cell)} ms, compiled; "
+        title += f"in {'GPU kernels' if run.settings.device == 'cuda' else 'operations'} {total:,.1f} ms"
+        lines = [[k.name[:NAME], str(k.calls), f"{k.ms:,.2f}", f"{k.ms / (total or 1):.0%}"] for k in cell.kernels]
+        found.append((title, ["kernel", "calls", "ms", "share"], lines))
     return [section for section in found if section[2]]
 
 
@@ -104,13 +117,15 @@ def tables(run: Run) -> list[Table]:
 def markdown(run: Run) -> str:
     parts = ["\n".join(f"- {line}" for line in describe(run))]
     for title, columns, lines in sections(run):
+        if columns[0] == "kernel":  # names with < and > in them
+            lines = [[f"`{name}`", *numbers] for name, *numbers in lines]
         rule = ["---:" if is_number(column) else "---" for column in columns]
         parts.append("\n".join([f"**{title}**", "", *(f"| {' | '.join(line)} |" for line in (columns, rule, *lines))]))
     return "\n\n".join(parts)
 
 
 def is_number(column: str) -> bool:
-    return column not in ("model", "attention", "stage")
+    return column not in ("model", "attention", "stage", "kernel")
 
 
 # ------------------------------------------------------------------------------------------------------------- picture
@@ -119,6 +134,7 @@ def is_number(column: str) -> bool:
 def plot(run: Run, path: Path) -> None:
     """Time and memory against length, both logarithmic, a line for each model, as PNG."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator
 
     modes = ["forward", "training"] if run.settings.training else ["forward"]
     panels = [(mode, "ms", f"{mode}, ms") for mode in modes] + [(modes[-1], "gib", f"{modes[-1]}, peak GiB")]
@@ -128,12 +144,17 @@ def plot(run: Run, path: Path) -> None:
         lengths = sorted(run.settings.lengths)
         axes.set_xscale("log")
         axes.set_yscale("log")
+        wide = max(lengths[-1] / lengths[0], 2)
+        axes.set_xlim(lengths[0] * wide**-0.06, lengths[-1] * wide**0.32)  # room for the names at the right
+        low, high = axes.get_ylim()
+        axes.yaxis.set_major_locator(LogLocator(subs=(1,) if high / low > 300 else (1, 2, 5)))
         axes.set_xticks(lengths, [f"{n // 1024}K" if n % 1024 == 0 else str(n) for n in lengths])
         axes.minorticks_off()
         axes.grid(color="#e9ecef")
         axes.spines[["top", "right"]].set_visible(False)
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.set_xlabel("tokens (x: out of memory beyond)")
+        axes.yaxis.set_major_formatter(lambda y, _: f"{y:,.0f}" if y >= 1 else f"{y:g}")
+        starved = any(cell.mode == mode and cell.outcome == OUT_OF_MEMORY for cell in run.cells)
+        axes.set_xlabel("tokens (x: out of memory beyond)" if starved else "tokens")
         axes.set_title(title, loc="left")
         label(axes, ends)
     figure.savefig(path, dpi=150)
@@ -146,9 +167,11 @@ def draw(axes: Any, run: Run, model: str, mode: str, field: str) -> list[tuple[f
     if not points:
         return []
     ours = [name for name in run.settings.models if name in OURS]
-    color, width = (COLORS[ours.index(model)], 2.5) if model in ours else ("#868e96", 1.2)
+    color, width = ("#343a40", 1.8) if model in DENSE else ("#868e96", 1.2)
+    if model in ours:
+        color, width = COLORS[ours.index(model)], 2.5
     axes.plot(*zip(*points, strict=True), color=color, lw=width, marker="o", ms=4, zorder=2 + width)
-    if any(cell.outcome == "out of memory" for cell in cells):
+    if any(cell.outcome == OUT_OF_MEMORY for cell in cells):
         axes.plot(*points[-1], color=color, marker="x", ms=9, mew=2)
     return [(*points[-1], model, color)]
 
@@ -156,9 +179,19 @@ def draw(axes: Any, run: Run, model: str, mode: str, field: str) -> list[tuple[f
 def label(axes: Any, ends: list[tuple[float, float, str, str]]) -> None:
     """Names at the ends of the lines, moved apart where they would overlap."""
     low, high = axes.get_ylim()
-    step = (high / low) ** 0.042
-    above = {x: 0.0 for x, _, _, _ in ends}
     look = {"va": "center", "fontsize": 9, "zorder": 9, "bbox": {"color": "white", "alpha": 0.7, "pad": 0.5}}
-    for x, y, text, color in sorted(ends, key=lambda end: end[1]):
-        above[x] = max(y, above[x] * step)
-        axes.annotate(text, (x, above[x]), (9, 0), textcoords="offset points", color=color, **look)
+    for at in {end[0] for end in ends}:
+        column = sorted((end for end in ends if end[0] == at), key=lambda end: end[1])
+        places = apart([math.log(y) for _, y, _, _ in column], 0.042 * math.log(high / low))
+        for place, (x, _, text, color) in zip(places, column, strict=True):
+            axes.annotate(text, (x, math.exp(place)), (9, 0), textcoords="offset points", color=color, **look)
+
+
+def apart(places: list[float], step: float) -> list[float]:
+    """Sorted places, at least a step apart; those that were nearer spread evenly around their mean."""
+    groups: list[list[float]] = []
+    for place in places:
+        groups.append([place])
+        while len(groups) > 1 and mean(groups[-1]) - mean(groups[-2]) < step * (len(groups[-1]) + len(groups[-2])) / 2:
+            groups[-2:] = [groups[-2] + groups[-1]]
+    return [mean(group) + step * (i - (len(group) - 1) / 2) for group in groups for i in range(len(group))]

@@ -1,0 +1,40 @@
+"""Which kernels the time of one step goes to, as the machine saw it: this looks into a compiled graph, too."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity
+
+TOP = 12
+OTHERS = "all others"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A GPU kernel, or on a CPU an operation without those inside it: its calls and time in one step."""
+
+    name: str
+    calls: int
+    ms: float
+
+
+def busiest(step: Callable[[], None], device: torch.device) -> tuple[Kernel, ...]:
+    """The kernels of one step with the most time in all, then the sum of the others."""
+    cuda = device.type == "cuda"
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
+    with torch.profiler.profile(activities=activities) as watched:
+        step()
+        if cuda:
+            torch.cuda.synchronize(device)
+    found = [
+        Kernel(event.key, event.count, (event.self_device_time_total if cuda else event.self_cpu_time_total) / 1e3)
+        for event in watched.key_averages()
+        # names that somebody gave to a stretch of time are listed among the kernels, which would count them twice
+        if not cuda or (event.device_type == DeviceType.CUDA and not event.is_user_annotation)
+    ]
+    found = sorted((kernel for kernel in found if kernel.ms > 0), key=lambda kernel: -kernel.ms)
+    rest = found[TOP:]
+    others = Kernel(OTHERS, sum(kernel.calls for kernel in rest), sum(kernel.ms for kernel in rest))
+    return (*found[:TOP], *([others] if rest else [])) or (Kernel("none: the profiler saw nothing", 0, 0.0),)
