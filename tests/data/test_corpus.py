@@ -46,9 +46,15 @@ def test_components_above_the_limit_are_dropped_with_a_report(corpus):
     by_name = {c.name: c for c in report.components}
     # books: 8 words in 13 + 9 + 13 = 35 bytes; sums: 5 tokens in 5 bytes
     assert by_name["books"].tokens_per_byte == pytest.approx(8 / 35) and by_name["sums"].tokens_per_byte == 1
-    assert str(report).splitlines()[1:] == ["  0.229  kept    books (3 documents measured)",
-                                            "  1.000  DROPPED Maths (1 documents measured)",
-                                            "  1.000  DROPPED sums (1 documents measured)"]
+    assert str(report).splitlines()[1:] == ["  0.229  kept    books (3 documents, 35 bytes)",
+                                            "  1.000  DROPPED Maths (1 documents, 5 bytes)",
+                                            "  1.000  DROPPED sums (1 documents, 5 bytes)",
+                                            "dropped: 2 of 3 components, 2 documents, 22.2% of the bytes"]
+
+
+def test_a_component_is_measured_on_its_first_documents_and_counted_whole(corpus):
+    [books] = measure_components(stream_texts(str(corpus / "books")), bert_like(WORDS), sample=1).components
+    assert books.tokens_per_byte == pytest.approx(3 / 13) and (books.documents, books.bytes) == (3, 35)
 
 
 def test_the_store_holds_the_kept_documents_each_with_its_end_mark(corpus, tmp_path):

@@ -131,10 +131,23 @@ def test_batches_pad_inputs_and_labels():
     assert collate_masked(masked, 0, 8)["labels"].shape == (1, 16)
 
 
-@pytest.mark.parametrize("settings, said", [({"ratio": 0.0}, "ratio 0.0"), ({"cluster_window": 0}, "cluster_window 0")])
+@pytest.mark.parametrize("settings, said", [
+    ({"ratio": 0.0}, "ratio 0.0"), ({"cluster_window": 0}, "cluster_window 0"),
+    ({"ratio": 0.4, "cluster_window": 64}, "cluster_density 0.3 must lie between the mask ratio 0.4 and 1")])
 def test_bad_masking_settings_are_refused(settings, said):
     with pytest.raises(ValueError, match=said):
         MaskedLM.of(bert_like(WORDS), **settings)
+
+
+def test_a_density_says_nothing_about_masks_that_are_not_clustered():
+    assert MaskedLM.of(bert_like(WORDS), ratio=0.4).hide(np.full(98, 20), np.random.default_rng(0)).vip_mask.sum() == 39
+
+
+def test_span_corruption_needs_sentinels():
+    with pytest.raises(ValueError, match="has no sentinels <extra_id_0>"):
+        SpanCorruption.of(bert_like(WORDS))
+    with pytest.raises(ValueError, match=r"mean_span 0.5 must be at least 1"):
+        SpanCorruption.of(t5_like(WORDS), mean_span=0.5)
 
 
 def test_real_articles_pack_and_mask(tmp_path):

@@ -162,7 +162,7 @@ def kills(folder: Path, wanted: tuple[bytes, Any], number: int, chance: random.R
             event = chance.randint(1, events)
             where, killed = f"at file operation {event} of {events}", run(out, die_at_event(out, event)).code == -9
         else:
-            moment = chance.uniform(0, seconds)
+            moment = chance.uniform(0.3 * seconds, seconds)  # before that nothing but starting up happens
             where, killed = f"after {moment:.2f} s", kill_after(out, moment)
         if not killed:  # it was faster than usual and had ended: that is no kill
             shutil.rmtree(out)
@@ -409,6 +409,9 @@ def main() -> int:
         outcomes = all_cases(options.kills, options.seed, set(options.only.split(",")), Path(folder))
     for outcome in outcomes:
         print(f"{'ok  ' if outcome.ok else 'FAIL'}  {outcome.kind:<7} {outcome.case:<48} {outcome.note}")
+    for kind in dict.fromkeys(outcome.kind for outcome in outcomes):
+        right = [outcome.ok for outcome in outcomes if outcome.kind == kind]
+        print(f"{kind}: {sum(right)} of {len(right)} as they must be")
     failed = sum(not outcome.ok for outcome in outcomes)
     print(f"{len(outcomes) - failed} passed, {failed} failed")
     return 1 if failed else 0

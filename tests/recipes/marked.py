@@ -34,17 +34,19 @@ class Marked(torch.utils.data.Dataset):
 
 
 class Find:
+    """Items weigh 1 to 3, as texts of different lengths do: no two pieces of a batch weigh the same."""
+
     def collate(self, items: Any) -> dict[str, Tensor]:
         return {name: torch.stack([item[name] for item in items]) for name in items[0]}
 
     def count(self, batch: dict[str, Tensor]) -> Tensor:
-        return torch.tensor(len(batch["place"]))
+        return (1 + batch["place"] % 3).sum()
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
         ids = batch["input_ids"]
         vips = torch.zeros_like(ids).index_fill(1, torch.tensor([0, 1]), 1)
         logits = model(input_ids=ids, attention_mask=batch["attention_mask"], vip_mask=vips).start_logits
-        return cross_entropy(logits, batch["place"], reduction="sum")
+        return (cross_entropy(logits, batch["place"], reduction="none") * (1 + batch["place"] % 3)).sum()
 
 
 class Suggested:
@@ -72,6 +74,7 @@ def train(out: Path, dropout: float = 0.1, network: PreTrainedModel | None = Non
 
 
 if __name__ == "__main__":
-    network = model(dropout=0.0)
-    train(Path(sys.argv[1]), 0.0, network, **json.loads(sys.argv[2]))
+    options = {"dropout": 0.0, **json.loads(sys.argv[2])}
+    network = model(dropout=options["dropout"])
+    train(Path(sys.argv[1]), network=network, **options)
     print("parameters are", {type(parameter).__name__ for parameter in network.parameters()})

@@ -1,5 +1,6 @@
 """A checkpoint is complete or absent, and every kind of damage to it is seen."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -50,6 +51,13 @@ def link(path: Path) -> None:
     path.symlink_to(target)
 
 
+def forge(path: Path) -> None:
+    """Other content with its true hash, but not the manifest's own."""
+    flip(path / "weights")
+    digest = hashlib.sha256((path / "weights").read_bytes()).hexdigest()
+    edited(path, files={**json.loads((path / MANIFEST).read_text())["files"], "weights": digest})
+
+
 HARM: dict[str, Callable[[Path], object]] = {
     "cut": lambda path: os.truncate(path / "weights", 10),
     "longer": lambda path: (path / "weights").write_bytes((path / "weights").read_bytes() + b"x"),
@@ -64,6 +72,7 @@ HARM: dict[str, Callable[[Path], object]] = {
     "nested too deep": lambda path: (path / MANIFEST).write_text("[" * 100_000),
     "step edited": lambda path: edited(path, step=5),
     "settings edited": lambda path: edited(path, run={}),
+    "file and hash edited": forge,
     "hashes edited": lambda path: edited(path, files={}),
     "renamed": lambda path: path.rename(path.with_name("checkpoint-9")),
     "empty": lambda path: (shutil.rmtree(path), path.mkdir()),

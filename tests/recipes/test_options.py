@@ -16,6 +16,7 @@ class Group:
     out: Annotated[Path, "where"]
     seed: int = 0
     ratio: float | None = None
+    depths: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if self.seed < 0:
@@ -98,3 +99,4 @@ def test_help_shows_the_docstring_the_notes_and_the_groups(capsys: pytest.Captur
     for part in ("usage: test THING --out PATH [options]", "Do it.", "At length.", "a kind, 100% sure", "more about",
                  "--thing-seed", "(default: 1,2)"):
         assert part.lower() in shown.lower()
+    assert "(default: )" not in shown

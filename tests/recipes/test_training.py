@@ -151,13 +151,22 @@ def test_impossible_options_are_errors(options: dict) -> None:
 
 def test_out_of_memory_says_what_did_not_fit_and_what_to_try() -> None:
     training = Training(out=Path("x"), batch_size=8, gradient_accumulation=2)
-    with pytest.raises(OutOfMemory) as error, memory_advice(training, 4096):
+    with pytest.raises(OutOfMemory) as error, memory_advice(training, lambda: 4096):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
     for part in ("length 4096", "4 examples at a time", "--gradient-accumulation 4", "--gradient-checkpointing",
                  "--length 2048"):
         assert part in str(error.value)
-    with pytest.raises(RuntimeError, match="^shapes"), memory_advice(training, 4096):
+    with pytest.raises(RuntimeError, match="^shapes"), memory_advice(training, lambda: 4096):
         raise RuntimeError("shapes do not match")
+
+
+def test_out_of_memory_names_the_length_of_the_batch_at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(marked.Find, "loss", full)
+    with pytest.raises(OutOfMemory, match=f"length {marked.LENGTH} with 4 examples at a time did not fit"):
+        marked.train(tmp_path)
 
 
 def test_the_stream_visits_every_example_once_an_epoch_in_a_new_order() -> None:

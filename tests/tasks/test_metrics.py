@@ -5,6 +5,7 @@ import pytest
 
 from vcc.data.example import Example, Prediction
 from vcc.tasks.metrics import (
+    NoReference,
     answer_scores,
     best_of,
     choice_scores,
@@ -162,3 +163,15 @@ def test_predictions_must_stand_in_the_order_of_the_examples():
         answer_scores(predictions[:2], examples)
     with pytest.raises(ValueError, match="example '0' has no reference answer"):
         summary_scores(*pairs(("x", [])))
+
+
+def test_one_document_has_no_interval():
+    predictions, examples = pairs(("cat", ["cat"]), ("dog", ["cat"]), group="only")
+    assert answer_scores(predictions, examples).keys() == {"em", "f1"}
+    assert clause_scores(predictions, examples).keys() == {"aupr", "p80", "p90", "f1"}
+
+
+def test_a_hidden_test_split_is_told_apart_from_other_errors():
+    for score in (answer_scores, choice_scores, summary_scores):
+        with pytest.raises(NoReference, match="cannot be scored"):
+            score(*pairs(("cat", [])))

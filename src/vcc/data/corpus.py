@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,16 +71,17 @@ def _text(record: Record, field: str, component: str) -> Text:
 
 @dataclass(frozen=True)
 class Component:
-    """A part of the corpus and what the tokenizer makes of its first documents."""
+    """A part of the corpus and what the tokenizer makes of its first documents, the sample."""
 
     name: str
-    documents: int
-    tokens: int
-    bytes: int
+    documents: int = 0
+    bytes: int = 0
+    sample_bytes: int = 0
+    sample_tokens: int = 0
 
     @property
     def tokens_per_byte(self) -> float:
-        return self.tokens / max(self.bytes, 1)
+        return self.sample_tokens / max(self.sample_bytes, 1)
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,13 @@ class FilterReport:
         lines = [f"tokens per byte, at most {self.limit:g} is kept:"]
         for c in sorted(self.components, key=lambda c: c.tokens_per_byte):
             verdict = "kept" if self.keeps(c.name) else "DROPPED"
-            lines.append(f"  {c.tokens_per_byte:.3f}  {verdict:8}{c.name} ({c.documents:,} documents measured)")
+            held = f"{c.documents:,} documents, {c.bytes:,} bytes"
+            lines.append(f"  {c.tokens_per_byte:.3f}  {verdict:8}{c.name} ({held})")
+        dropped = [c for c in self.components if not self.keeps(c.name)]
+        documents, size = sum(c.documents for c in dropped), sum(c.bytes for c in dropped)
+        share = size / max(sum(c.bytes for c in self.components), 1)
+        lines.append(f"dropped: {len(dropped)} of {len(self.components)} components, {documents:,} documents, "
+                     f"{100 * share:.1f}% of the bytes")
         return "\n".join(lines)
 
 
@@ -105,11 +112,12 @@ def measure_components(texts: Iterator[Text], tokenizer: Any, limit: float = 0.3
     """Tokens per byte of each component, on its first `sample` documents."""
     seen: dict[str, Component] = {}
     for text in texts:
-        old = seen.get(text.component, Component(text.component, 0, 0, 0))
-        if old.documents < sample:
+        one = seen.get(text.component, Component(text.component))
+        size = len(text.text.encode())
+        if one.documents < sample:
             tokens = len(tokenizer(text.text, add_special_tokens=False, verbose=False)["input_ids"])
-            seen[text.component] = Component(text.component, old.documents + 1, old.tokens + tokens,
-                                             old.bytes + len(text.text.encode()))
+            one = replace(one, sample_bytes=one.sample_bytes + size, sample_tokens=one.sample_tokens + tokens)
+        seen[text.component] = replace(one, documents=one.documents + 1, bytes=one.bytes + size)
     return FilterReport(limit, tuple(seen.values()))
 
 

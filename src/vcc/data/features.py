@@ -85,9 +85,13 @@ class TruncationReport:
                                 self.cut_answers + other.cut_answers, self.cut_targets + other.cut_targets)
 
     def __str__(self) -> str:
-        return (f"truncated: {_share(self.cut_examples, self.examples)} examples, "
-                f"{_share(self.cut_tokens, self.tokens)} tokens; {self.cut_answers:,} answer spans lost, "
-                f"{_share(self.cut_targets, self.examples)} target texts cut")
+        parts = [f"truncated: {_share(self.cut_examples, self.examples)} examples",
+                 f"{_share(self.cut_tokens, self.tokens)} tokens"]
+        if self.cut_answers:
+            parts.append(f"{self.cut_answers:,} answer spans lost with them")
+        if self.cut_targets:
+            parts.append(f"{_share(self.cut_targets, self.examples)} target texts")
+        return ", ".join(parts)
 
 
 def _share(part: int, whole: int) -> str:

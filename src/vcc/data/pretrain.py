@@ -58,11 +58,14 @@ class MaskedLM:
     cluster_density: float = 0.3
 
     def __post_init__(self) -> None:
-        if not 0 < self.ratio <= self.cluster_density < 1:
-            raise ValueError(f"ratio {self.ratio} and cluster_density {self.cluster_density} must satisfy "
-                             "0 < ratio <= cluster_density < 1")
-        if self.cluster_window is not None and self.cluster_window < 1:
-            raise ValueError(f"cluster_window {self.cluster_window} must be at least 1")
+        if not 0 < self.ratio < 1:
+            raise ValueError(f"mask ratio {self.ratio} must lie between 0 and 1")
+        if self.cluster_window is not None:
+            if self.cluster_window < 1:
+                raise ValueError(f"cluster_window {self.cluster_window} must be at least 1")
+            if not self.ratio <= self.cluster_density <= 1:
+                raise ValueError(f"cluster_density {self.cluster_density} must lie between the mask ratio "
+                                 f"{self.ratio} and 1")
 
     @staticmethod
     def of(tokenizer: Any, **settings: Any) -> "MaskedLM":
@@ -114,14 +117,18 @@ class SpanCorruption:
     mean_span: float = 3.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.ratio < 1 or self.mean_span < 1 or not self.sentinel_ids:
-            raise ValueError(f"ratio {self.ratio} must lie between 0 and 1, mean_span {self.mean_span} be at least 1, "
-                             f"and there must be sentinels ({len(self.sentinel_ids)} are)")
+        if not 0 < self.ratio < 1:
+            raise ValueError(f"mask ratio {self.ratio} must lie between 0 and 1")
+        if self.mean_span < 1:
+            raise ValueError(f"mean_span {self.mean_span} must be at least 1")
 
     @staticmethod
     def of(tokenizer: Any, **settings: Any) -> "SpanCorruption":
         vocabulary = tokenizer.get_vocab()
         ids = [vocabulary[f"<extra_id_{i}>"] for i in range(len(vocabulary)) if f"<extra_id_{i}>" in vocabulary]
+        if not ids:
+            raise ValueError(f"{type(tokenizer).__name__} has no sentinels <extra_id_0>, <extra_id_1>, ...: span "
+                             "corruption needs them, as T5 has them")
         return SpanCorruption(tuple(ids), tokenizer.eos_token_id, **settings)
 
     def counts(self, n: int) -> tuple[int, int]:

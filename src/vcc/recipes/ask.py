@@ -6,23 +6,25 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn
 from rich.text import Text
 
 from vcc.documents.answers import as_dict
-from vcc.documents.asker import Asker, Index, ModelError
 from vcc.documents.document import Document, DocumentError
 from vcc.documents.files import read_document
-from vcc.documents.models import load_asker
+from vcc.documents.models import ModelError, load_asker
 from vcc.documents.render import print_replies
 from vcc.documents.report import report_html
 from vcc.documents.store import default_store
 from vcc.recipes.failures import UsageError
-from vcc.recipes.watch import console as errors
-from vcc.recipes.watch import quiet, say
+
+if TYPE_CHECKING:  # slow to import: a file that is not there is said at once
+    from vcc.documents.asker import Asker, Index
+
+errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
 File = Annotated[str, "text, Markdown, HTML, PDF, DOCX, EPUB, a folder of them, or - for standard input"]
 Model = Annotated[str | None, "folder of a wrapped question-answering model; unless given, the one that comes along"]
@@ -60,8 +62,8 @@ class Opened:
     """A document, who asks it, and how it was read."""
 
     document: Document
-    asker: Asker
-    index: Index
+    asker: "Asker"
+    index: "Index"
 
 
 @contextmanager
@@ -76,7 +78,6 @@ def asked_wrongly() -> Iterator[None]:
 def open_document(file: str, model: str | None, no_cache: bool) -> Opened:
     """The document first: a file that cannot be read is known before a model is loaded."""
     document = read_document(file)
-    quiet()
     asker = load_asker(model)
     with reading_bar() as progress:
         if no_cache:
@@ -133,4 +134,8 @@ def write_page(path: Path, text: str) -> None:
         os.replace(aside, path)
     finally:
         aside.unlink(missing_ok=True)
-    say(f"wrote {path}")
+    wrote(path)
+
+
+def wrote(path: Path) -> None:
+    errors.print(f"wrote {path}", markup=False)

@@ -3,7 +3,7 @@
 import contextlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,20 +12,18 @@ from rich.console import Console
 from rich.table import Table
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-import vcc
 from vcc.data.answers import predict_choice, predict_spans, predict_text
-from vcc.data.collate import Collator
 from vcc.data.example import Example, Head, Prediction
 from vcc.data.features import ExampleTokenizer, Features, TruncationReport
 from vcc.data.records import DataError
 from vcc.recipes.failures import UsageError
 from vcc.recipes.heads import AUTO_CLASSES, Answering, inputs_of
-from vcc.recipes.models import ModelChoice, choose_head, load_model, load_tokenizer, padding, vip_name
+from vcc.recipes.models import ModelChoice, choose_head, load_model, load_tokenizer
 from vcc.recipes.processes import gathered, rank, world_size
 from vcc.recipes.training import OutOfMemory, is_out_of_memory
 from vcc.recipes.watch import console, quiet, say
 from vcc.tasks import TASKS
-from vcc.tasks.paper import paper_compression
+from vcc.tasks.metrics import NoReference
 from vcc.tasks.task import Split, Task
 
 
@@ -34,7 +32,7 @@ def evaluate(
     model: ModelChoice,
     head: Annotated[Head | None, "kind of answer; unless given, the task's first that fits the model"] = None,
     split: Annotated[Split, "which examples"] = "validation",
-    length: Annotated[int | None, "tokens of an input; longer ones are cut at the end, and counted"] = None,
+    length: Annotated[int | None, "tokens of an input; unless given, the task's; more is cut, and counted"] = None,
     data: Annotated[str | None, "file, folder or hub name; unless given, $VCC_DATA or the task's hub name"] = None,
     examples: Annotated[int | None, "use only this many"] = None,
     batch_size: Annotated[int, "examples at a time on each device"] = 8,
@@ -56,12 +54,10 @@ def evaluate(
     length = length or recipe.length
     place = PartialState(cpu=device == "cpu" or not torch.cuda.is_available()).device
     tokenizer = load_tokenizer(model)
-    paper = paper_compression(length)
-    default = vcc.VccConfig(scales=paper.scales, budget=paper.budget)
-    network = load_model(model, AUTO_CLASSES[head], length, default, 0, len(tokenizer)).to(place)
+    network = load_model(model, AUTO_CLASSES[head], length, 0, len(tokenizer)).to(place)
     with as_usage():
         tokenize = ExampleTokenizer(tokenizer, head, length, recipe.output_length or 512)
-    answering = Answering(head, Collator.of(tokenizer, head, padding(network, length)), vip_name(network))
+    answering = Answering.of(network, tokenizer, head, length)
     answers = Answers(
         network, tokenizer, tokenize, answering, batch_size, recipe.output_length or 512, task.no_answer,
         task.max_answer_tokens,
@@ -70,15 +66,21 @@ def evaluate(
     types = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
     with torch.autocast(place.type, types[kind], enabled=kind != "fp32"):
         predictions, report = answer_all(answers, chosen, show=True)
-    metrics = task.metrics(predictions, chosen)
+    metrics: dict[str, float] = {}
+    try:
+        metrics = task.metrics(predictions, chosen)
+    except NoReference as error:
+        say(f"not scored: {error}")
     if rank() == 0:
         beside = Path(model.model) if Path(model.model).is_dir() else Path(".")
         folder = out or beside / f"evaluation-{task.name}-{split}"
-        say(str(report))
-        Console().print(table(task, head, metrics, len(chosen)))
+        say(str(replace(report, cut_targets=0)))  # references are scored whole
+        if metrics:
+            Console().print(table(task, head, metrics, len(chosen)))
         write(folder, metrics, predictions, chosen, {
             "task": task.name, "head": head, "split": split, "length": length, "model": model.model,
-            "vcc": getattr(network.config, "vcc", None), "precision": kind, "truncation": asdict(report),
+            "vcc": getattr(network.config, "vcc", None), "precision": kind, "processes": world_size(),
+            "truncation": asdict(report),
         })
         say(f"written: {folder}/metrics.json, {folder}/predictions.jsonl")
     return metrics
@@ -136,24 +138,26 @@ def answer_all(
     """
     number, processes = len(examples), world_size()
     share = -(-number // processes)
-    mine = [(rank() + processes * i) % number for i in range(share)]
+    mine = [rank() + processes * i for i in range(share)]  # those past the end are the ones answered twice
     was_training = answers.model.training
     answers.model.eval()
     found: dict[int, Prediction] = {}
     report = TruncationReport()
     for first in track(range(0, share, answers.batch_size), show):
-        chosen = mine[first : first + answers.batch_size]
+        places = mine[first : first + answers.batch_size]
+        chosen = [place % number for place in places]
         batch = [examples[i] for i in chosen]
         features = [answers.tokenize(example) for example in batch]
-        report += TruncationReport.of(one for i, one in zip(chosen, features, strict=True) if i not in found)
+        report += TruncationReport.of(one for place, one in zip(places, features, strict=True) if place < number)
         try:
             found.update(zip(chosen, answers.of(batch, features), strict=True))
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
             longest = max(one.length for one in features)
+            fewer = f"--batch-size {len(batch) // 2}, or " if len(batch) > 1 else ""
             raise OutOfMemory(f"out of memory: length {longest} with {len(batch)} examples at a time did not fit. Try "
-                              f"--batch-size {max(1, len(batch) // 2)}, or --length {longest // 2}.") from error
+                              f"{fewer}--length {longest // 2}.") from error
     answers.model.train(was_training)
     shares = gathered((found, report))
     everyone = {i: prediction for part, _ in shares for i, prediction in part.items()}
@@ -164,7 +168,8 @@ def answer_all(
 def track(work: range, show: bool) -> Any:
     from rich.progress import track as bar
 
-    return bar(work, "answering", console=console, transient=True) if show and rank() == 0 else work
+    shown = show and console.is_terminal and rank() == 0
+    return bar(work, "answering", console=console, transient=True) if shown else work
 
 
 def table(task: Task, head: Head, metrics: dict[str, float], examples: int) -> Table:

@@ -8,17 +8,14 @@ from typing import Annotated, Any
 
 from torch.utils.data import Dataset
 
-import vcc
-from vcc.data.collate import Collator
 from vcc.data.example import Example, Head
 from vcc.data.features import ExampleTokenizer, Features, TruncationReport
 from vcc.recipes.evaluate import Answers, answer_all, as_usage
 from vcc.recipes.heads import AUTO_CLASSES, Answering
-from vcc.recipes.models import ModelChoice, choose_head, load_model, load_tokenizer, padding, vip_name
+from vcc.recipes.models import ModelChoice, choose_head, load_model, load_tokenizer
 from vcc.recipes.training import Training, fit, settle
 from vcc.recipes.watch import quiet, say
 from vcc.tasks import TASKS
-from vcc.tasks.paper import paper_compression
 from vcc.tasks.task import Task
 
 SAMPLE = 500  # examples looked at for the report on truncation before training
@@ -29,7 +26,7 @@ def finetune(
     model: ModelChoice,
     training: Training,
     head: Annotated[Head | None, "kind of answer; unless given, the task's first that fits the model"] = None,
-    length: Annotated[int | None, "tokens of an input; longer ones are cut at the end, and counted"] = None,
+    length: Annotated[int | None, "tokens of an input; unless given, the task's; more is cut, and counted"] = None,
     data: Annotated[str | None, "file, folder or hub name; unless given, $VCC_DATA or the task's hub name"] = None,
     examples: Annotated[int | None, "use only this many training examples"] = None,
     max_choices: Annotated[int | None, "train with at most this many choices of each question"] = None,
@@ -49,13 +46,11 @@ def finetune(
     length = length or recipe.length
     settled = settle(training, recipe, len(chosen))
     tokenizer = load_tokenizer(model)
-    paper = paper_compression(length)
-    default = vcc.VccConfig(scales=paper.scales, budget=paper.budget)
-    network = load_model(model, AUTO_CLASSES[head], length, default, settled.seed, len(tokenizer))
+    network = load_model(model, AUTO_CLASSES[head], length, settled.seed, len(tokenizer))
     target_length = recipe.output_length or 512
     with as_usage():
         tokenize = ExampleTokenizer(tokenizer, head, length, target_length, max_choices)
-    answering = Answering(head, Collator.of(tokenizer, head, padding(network, length)), vip_name(network))
+    answering = Answering.of(network, tokenizer, head, length)
     stride = max(1, len(chosen) // SAMPLE)
     sample = [tokenize(chosen[i]) for i in range(0, len(chosen), stride)]
     say(f"training examples: {len(chosen):,}; of {len(sample):,} looked at, {TruncationReport.of(sample)}")
@@ -82,6 +77,7 @@ def finetune(
         "length": length,
         "max_choices": max_choices,
         "examples": len(chosen),
+        "source": data,
         "data": fingerprint(chosen),
         "model": model.model,
         "fresh": model.fresh,

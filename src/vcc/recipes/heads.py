@@ -1,18 +1,25 @@
 """The three kinds of answers: which Hugging Face class gives them, and what learning them costs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from transformers import AutoModelForMultipleChoice, AutoModelForQuestionAnswering, AutoModelForSeq2SeqLM
+from transformers import (
+    AutoModelForMultipleChoice,
+    AutoModelForQuestionAnswering,
+    AutoModelForSeq2SeqLM,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from vcc.data.collate import IGNORED, Collator
 from vcc.data.example import Head
 from vcc.data.features import Features
 from vcc.data.losses import choice_loss, span_loss
+from vcc.recipes.models import padding, vip_name
 from vcc.recipes.trainer import Batch
 
 AUTO_CLASSES: dict[Head, Any] = {
@@ -30,6 +37,12 @@ class Answering:
     head: Head
     collator: Collator
     vips: str | None
+
+    @staticmethod
+    def of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, head: Head, length: int) -> "Answering":
+        collator = Collator.of(tokenizer, head, padding(model, length))
+        has_types = getattr(model.config, "type_vocab_size", 1) > 1  # LED has none, RoBERTa one, whatever the tokenizer
+        return Answering(head, replace(collator, token_types=collator.token_types and has_types), vip_name(model))
 
     def collate(self, items: Sequence[Features]) -> Batch:
         batch = self.collator(items)

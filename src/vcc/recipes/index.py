@@ -12,7 +12,6 @@ from vcc.documents.models import load_asker
 from vcc.documents.store import Store, default_store, readable
 from vcc.recipes.ask import Model, asked_wrongly, reading_bar
 from vcc.recipes.failures import UsageError
-from vcc.recipes.watch import quiet
 
 
 def index(
@@ -39,7 +38,6 @@ def index(
 
 def kept(store: Store, document: Document, model: str | None) -> str:
     """Index one document: one line about it."""
-    quiet()
     asker = load_asker(model)
     start = time.perf_counter()
     with reading_bar() as progress:

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from vcc.recipes.failures import UsageError
 from vcc.tasks import TASKS
-from vcc.tasks.paper import Result
+from vcc.tasks.paper import COMPRESSION, WINDOW_LAYERS, Result
 from vcc.tasks.task import Task
 
 WIDTH = 220  # a terminal that is narrower wraps lines; a table squeezed into 80 columns cannot be read
@@ -24,6 +24,7 @@ def list_tasks(
         console.print(result_table(TASKS[results]()))
         return
     console.print(task_table())
+    console.print(compression_line())
     console.print("* the paper has no row for it: values of its nearest task. Where it searched, the first is the "
                   "default.\nVCC in the paper: its best. All its results on a task: vcc tasks --results TASK")
 
@@ -51,6 +52,15 @@ def task_table() -> Table:
                 best(task, head),
             )
     return shown
+
+
+def compression_line() -> str:
+    """The default k and h at each length, then the paper's others; the layers on windows."""
+    shown = [f"{length // 1024}K " + " or ".join(f"{one.k}/{one.h}" for one in known)
+             for length, known in COMPRESSION.items()]
+    windows = ", ".join(f"{first} of {layers}" for layers, first in WINDOW_LAYERS.items())
+    return (f"k/h (tokens of a segment, segments opened) for inputs up to {', '.join(shown)}\n"
+            f"Layers on windows of 512 tokens: the first {windows}, else a third.")
 
 
 def best(task: Task, head: str) -> str:

@@ -10,10 +10,12 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedT
 
 import vcc
 from vcc.data.example import Head
+from vcc.hosts.families import FAMILIES
 from vcc.hosts.reader import Wrapped
 from vcc.recipes.checkpoint import checkpoints, damage
 from vcc.recipes.failures import UsageError
 from vcc.recipes.watch import say
+from vcc.tasks.paper import WINDOW_LAYERS, paper_compression
 from vcc.tasks.task import Task
 
 
@@ -54,6 +56,9 @@ def resolve(name: str) -> str:
         say(f"checkpoint {path} is not usable: {reason}")
     if held:
         raise UsageError(f"{name} has no good checkpoint")
+    if not Path(name).exists() and (name.startswith((".", "/", "~")) or name.count("/") > 1):
+        raise UsageError(f"no model could be loaded from {name!r}: there is no such folder, and names on the hub look "
+                         "like owner/name")
     return name
 
 
@@ -87,10 +92,8 @@ def choose_head(task: Task, head: Head | None, choice: ModelChoice) -> Head:
         raise UsageError(str(error)) from error
 
 
-def load_model(
-    choice: ModelChoice, auto_class: Any, length: int, default: "vcc.VccConfig", seed: int, vocabulary: int
-) -> PreTrainedModel:
-    """The model, ready for inputs of `length` tokens. `default` are the VCC settings where nobody says otherwise."""
+def load_model(choice: ModelChoice, auto_class: Any, length: int, seed: int, vocabulary: int) -> PreTrainedModel:
+    """The model, ready for inputs of `length` tokens."""
     given = choice.settings()
     name = resolve(choice.model)
     set_seed(seed)  # a new head starts from random weights
@@ -112,11 +115,21 @@ def load_model(
         model = vcc.unwrap(model)
         check_positions(model, length)
         return model
-    base = vcc.VccConfig.from_dict(saved) if saved else default
+    base = vcc.VccConfig.from_dict(saved) if saved else paper_settings(length, model.config.num_hidden_layers)
     try:
         return vcc.wrap(model, replace(base, **given), max_length=needed_positions(model, length))
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{error} (--vcc false runs the model as it is)") from error
+    except TypeError as error:
+        known = ", ".join(family.model_type for family in FAMILIES)
+        raise UsageError(f"VCC cannot wrap {type(model).__name__}, only models of these types: {known}; --vcc false "
+                         "runs it as it is") from error
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def paper_settings(length: int, layers: int) -> "vcc.VccConfig":
+    """What the paper takes for this length and number of layers; where it has no such model, a third on windows."""
+    paper = paper_compression(length)
+    return vcc.VccConfig(scales=paper.scales, budget=paper.budget, window_layers=WINDOW_LAYERS.get(layers))
 
 
 def vip_name(model: PreTrainedModel) -> str | None:

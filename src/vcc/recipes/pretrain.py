@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM
 
-import vcc
 from vcc.data.collate import IGNORED
 from vcc.data.corpus import prepare
 from vcc.data.pretrain import Masked, MaskedLM, PretrainDataset, SpanCorruption, collate_masked
@@ -20,7 +19,6 @@ from vcc.recipes.models import ModelChoice, load_model, load_tokenizer, reads_an
 from vcc.recipes.trainer import Batch
 from vcc.recipes.training import Training, fit, settle
 from vcc.recipes.watch import quiet, say
-from vcc.tasks.paper import paper_compression
 
 ENDLESS = 2**62  # sequences a run may ask for: the corpus is read again and again
 
@@ -80,12 +78,11 @@ def pretrain(
     say(f"{store.report}\n{len(store.tokens):,} tokens in {len(store.ends):,} documents: an epoch has "
         f"{sequences.per_epoch:,} sequences of {length}; nothing is truncated")
     settled = settle(training, suggested, sequences.per_epoch, suggested.steps)
-    paper = paper_compression(length)
-    default = vcc.VccConfig(scales=paper.scales, budget=paper.budget)
     auto_class = AutoModelForSeq2SeqLM if writes else AutoModelForMaskedLM
-    network = load_model(model, auto_class, length, default, settled.seed, len(tokenizer))
+    network = load_model(model, auto_class, length, settled.seed, len(tokenizer))
     what = {
         "recipe": "pretrain",
+        "source": data,
         "hiding": {name: value for name, value in asdict(hiding).items() if isinstance(value, int | float | None)},
         "length": length,
         "tokens": len(store.tokens),

@@ -1,5 +1,6 @@
 """The few things processes say to each other. With one process each is the identity."""
 
+import os
 from typing import TypeVar
 
 import torch.distributed as dist
@@ -12,11 +13,12 @@ def together() -> bool:
 
 
 def world_size() -> int:
-    return dist.get_world_size() if together() else 1
+    """As the launcher says; it does so before the processes have met."""
+    return dist.get_world_size() if together() else int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def rank() -> int:
-    return dist.get_rank() if together() else 0
+    return dist.get_rank() if together() else int(os.environ.get("RANK", "0"))
 
 
 def from_first(value: T) -> T:

@@ -23,9 +23,9 @@ from vcc.recipes.ask import (
     open_document,
     print_json,
     write_page,
+    wrote,
 )
 from vcc.recipes.failures import UsageError
-from vcc.recipes.watch import say
 
 
 def see(
@@ -54,7 +54,7 @@ def see(
             save_png(png, document, reading)
         except ImportError as error:
             raise UsageError(str(error)) from error
-        say(f"wrote {png}")
+        wrote(png)
     if json:
         closest = [
             {"start": int(reading.offsets[first, 0]), "end": int(reading.offsets[last - 1, 1]), "openness": share}

@@ -38,5 +38,5 @@ def check_launch(fsdp: bool) -> None:
     if os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true":
         raise UsageError("accelerate is configured for FSDP, which cannot gather compressed layers: launch without it "
                          "(accelerate launch --multi_gpu, or torchrun) and give --fsdp to this command")
-    if fsdp and int(os.environ.get("WORLD_SIZE", "1")) < 2:
+    if fsdp and world_size() < 2:
         raise UsageError("--fsdp needs several processes: launch with torchrun or accelerate")

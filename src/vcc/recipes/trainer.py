@@ -101,6 +101,7 @@ class VccTrainer(Trainer):
         self.head_lr_multiplier = head_lr_multiplier
         self.clock = Clock(minutes)
         self.tokens_seen: Tensor | int = 0  # by this process since `take_tokens`
+        self.row_length = 0  # tokens in each row of the batch at hand
         super().__init__(
             model,
             args,
@@ -133,6 +134,7 @@ class VccTrainer(Trainer):
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor:
         assert num_items_in_batch is not None
+        self.row_length = inputs["input_ids"].shape[-1]
         self.tokens_seen = self.tokens_seen + inputs["attention_mask"].sum()  # on the device: no waiting
         # Data parallelism averages gradients over processes, where a sum is wanted.
         return self.objective.loss(model, inputs) * (world_size() / num_items_in_batch)

@@ -3,13 +3,13 @@
 import contextlib
 import json
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
 import torch
+import transformers
 from torch.utils.data import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 
@@ -22,7 +22,8 @@ from vcc.recipes.watch import Board, Progress, say
 
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 # What may differ between a run and its continuation: where it runs and how it is watched, not what it computes.
-FREE = {"out", "resume", "keep", "save_every", "log_every", "gradient_accumulation", "workers", "device", "fsdp"}
+FREE = {"source", "out", "resume", "keep", "save_every", "log_every", "gradient_accumulation", "workers", "device",
+        "fsdp"}
 
 
 @dataclass(frozen=True)
@@ -117,8 +118,8 @@ def fit(
     """Train `model`, settled `training` on `data`; the last checkpoint. `what` names everything else that was chosen:
     only a run with the same `what` and the same training options continues from a checkpoint.
     """
-    chosen = {**what, **{name: value for name, value in asdict(training).items() if name not in FREE}}
-    everything = {**what, **asdict(training), "out": str(training.out), "processes": world_size()}
+    everything = {**what, **asdict(training)}
+    chosen = {name: value for name, value in everything.items() if name not in FREE}
     check_launch(training.fsdp)
     arguments = training_arguments(training, eval_every)
     trainer = VccTrainer(
@@ -144,8 +145,9 @@ def fit(
             stack.enter_context(lock(training.out))
         start = find_start(training, chosen)
         if rank() == 0:
-            (training.out / "run.json").write_text(json.dumps(everything, indent=1, default=str))
-        with memory_advice(training, length):
+            place = {"processes": world_size(), "torch": torch.__version__, "transformers": transformers.__version__}
+            (training.out / "run.json").write_text(json.dumps({**everything, **place}, indent=1, default=str))
+        with memory_advice(training, lambda: trainer.row_length or length):
             trainer.train(resume_from_checkpoint=str(start) if start else None)
     last = training.out / f"checkpoint-{trainer.state.global_step}"
     say(f"done: {trainer.state.global_step} steps; the model is in {last}")
@@ -182,12 +184,11 @@ def find_start(training: Training, chosen: Mapping[str, Any]) -> Path | None:
 def training_arguments(training: Training, eval_every: int | None = None) -> TrainingArguments:
     """In the words of the Hugging Face Trainer."""
     assert training.batch_size and training.steps and training.lr is not None
-    processes = int(os.environ.get("WORLD_SIZE", "1"))  # set by torchrun; the process group does not exist yet
-    pieces = training.gradient_accumulation * processes
+    pieces = training.gradient_accumulation * world_size()
     if training.batch_size % pieces:
         raise UsageError(
             f"--batch-size {training.batch_size} must divide into {pieces} equal pieces: "
-            f"{training.gradient_accumulation} of gradient accumulation times {processes} processes"
+            f"{training.gradient_accumulation} of gradient accumulation times {world_size()} processes"
         )
     on_cpu = training.device == "cpu" or not torch.cuda.is_available()
     if on_cpu and training.precision == "fp16":
@@ -218,21 +219,21 @@ def training_arguments(training: Training, eval_every: int | None = None) -> Tra
         dataloader_pin_memory=not on_cpu,
         remove_unused_columns=False,
         use_cpu=on_cpu,
-        ddp_backend="gloo" if on_cpu and processes > 1 else None,
+        ddp_backend="gloo" if on_cpu and world_size() > 1 else None,
         report_to="none",
         disable_tqdm=True,
     )
 
 
 @contextlib.contextmanager
-def memory_advice(training: Training, length: int) -> Iterator[None]:
-    """Turn an out-of-memory error into what did not fit and what to try."""
+def memory_advice(training: Training, length: Callable[[], int]) -> Iterator[None]:
+    """Turn an out-of-memory error into what did not fit, the length at that moment, and what to try."""
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        raise OutOfMemory(advice(training, length)) from error
+        raise OutOfMemory(advice(training, length())) from error
 
 
 class OutOfMemory(Failure):

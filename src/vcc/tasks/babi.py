@@ -3,14 +3,14 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Annotated, final
 
 import numpy as np
 
 from vcc.data.example import Example, Prediction
 from vcc.data.haystack import TOKENS_PER_WORD, Generated, hide
 from vcc.data.records import DataError, Record, load_records
-from vcc.tasks.books import book_paragraphs, pick
+from vcc.tasks.books import DEPTHS, LENGTHS, SEED, book_paragraphs, pick
 from vcc.tasks.needle import needle_scores
 from vcc.tasks.task import SPLITS, Split, Task
 
@@ -26,10 +26,10 @@ class BabiInBooks(Task):
     The first fact lies at the depth (random where none is given), the rest follow at random, in their order.
     """
 
-    lengths: tuple[int, ...] = (4096,)
-    depths: tuple[float, ...] = ()
-    tasks: tuple[str, ...] = SPAN_TASKS
-    seed: int = 0
+    lengths: Annotated[tuple[int, ...], LENGTHS] = (4096,)
+    depths: Annotated[tuple[float, ...], DEPTHS] = ()
+    tasks: Annotated[tuple[str, ...], "which of bAbI's 20"] = SPAN_TASKS
+    seed: Annotated[int, SEED] = 0
 
     name = "babi_in_books"
     heads = ("span", "text")

@@ -10,6 +10,11 @@ import numpy as np
 from vcc.data.haystack import Paragraphs
 from vcc.data.records import load_records
 
+# What the options of every such task mean.
+LENGTHS = "tokens of an input; of several, each example has the next"
+DEPTHS = "where it is hidden, 0 first to 1 last; of several, each example has the next; none: anywhere"
+SEED = "of what is hidden, where and in what"
+
 
 def book_paragraphs(split: str, source: str | None) -> Paragraphs:
     """All paragraphs of the books of a split, book after book. A test split reads the validation books."""

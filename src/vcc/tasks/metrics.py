@@ -39,7 +39,7 @@ def mean_scores(values: dict[str, Sequence[float]], examples: Sequence[Example])
     for name, column in values.items():
         sums = np.bincount(of, weights=np.asarray(column, dtype=float), minlength=weights.shape[1])
         drawn = (weights @ sums) / (weights @ counts)  # (DRAWS,)
-        scores |= _with_interval(name, float(np.mean(column)), drawn)
+        scores |= _with_interval(name, float(np.mean(column)), drawn, len(counts))
     return scores
 
 
@@ -51,7 +51,9 @@ def _draws(examples: Sequence[Example]) -> tuple[Floats, NDArray[np.intp]]:
     return weights.astype(float), of
 
 
-def _with_interval(name: str, value: float, drawn: Floats) -> Scores:
+def _with_interval(name: str, value: float, drawn: Floats, groups: int) -> Scores:
+    if groups < 2:
+        return {name: 100 * value}  # every draw is the same: that would look like certainty
     low, high = np.percentile(drawn, (2.5, 97.5))
     return {name: 100 * value, f"{name}_low": 100 * float(low), f"{name}_high": 100 * float(high)}
 
@@ -65,10 +67,14 @@ def check_pairs(predictions: Sequence[Prediction], examples: Sequence[Example]) 
             raise ValueError(f"prediction {prediction.id!r} stands beside example {example.id!r}: must be in order")
 
 
+class NoReference(ValueError):
+    """An example without a reference answer, as in a hidden test split: it can be answered, not scored."""
+
+
 def _need_references(examples: Sequence[Example]) -> None:
     for example in examples:
         if not example.answers:
-            raise ValueError(f"example {example.id!r} has no reference answer: a hidden test split cannot be scored")
+            raise NoReference(f"example {example.id!r} has no reference answer: a hidden test split cannot be scored")
 
 
 # --- exact match and F1 ----------------------------------------------------------------------------------------------
@@ -192,7 +198,7 @@ def clause_scores(predictions: Sequence[Prediction], examples: Sequence[Example]
     drawn = [_curve_scores(*counts) for counts in zip(weights @ hits, weights @ alarms, weights @ answers, strict=True)]
     scores: Scores = {}
     for name, value in whole.items():
-        scores |= _with_interval(name, value, np.array([one[name] for one in drawn]))
+        scores |= _with_interval(name, value, np.array([one[name] for one in drawn]), len(answers))
     return scores
 
 

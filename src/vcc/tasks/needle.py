@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Annotated, Any, final
 
 import numpy as np
 
 from vcc.data.example import Example, Prediction
 from vcc.data.haystack import TOKENS_PER_WORD, Generated, hide
 from vcc.data.records import DataError
-from vcc.tasks.books import book_paragraphs, pick
+from vcc.tasks.books import DEPTHS, LENGTHS, SEED, book_paragraphs, pick
 from vcc.tasks.metrics import answer_scores, exact_by
 from vcc.tasks.task import SPLITS, Split, Task
 
@@ -37,11 +37,11 @@ class Needle(Task):
     with `initializer_range` near 1 / sqrt(D): at BERT's 0.02 a tiny model's attention is flat, and stays so.
     """
 
-    lengths: tuple[int, ...] = (4096,)
-    depths: tuple[float, ...] = ()
-    pairs: int = 4
-    seed: int = 0
-    train_examples: int = SIZES["train"]
+    lengths: Annotated[tuple[int, ...], LENGTHS] = (4096,)
+    depths: Annotated[tuple[float, ...], DEPTHS] = ()
+    pairs: Annotated[int, "how many keys are hidden, one of which is asked for"] = 4
+    seed: Annotated[int, SEED] = 0
+    train_examples: Annotated[int, "how many examples the training split has"] = SIZES["train"]
 
     name = "needle"
     heads = ("span", "text")
@@ -105,11 +105,11 @@ CITIES = ("Accra", "Bergen", "Cusco", "Dakar", "Essen", "Fukuoka", "Ghent", "Hob
 class NeedleInBooks(Task):
     """"The secret number of Lima is 48213." hidden in books, with `pairs` - 1 other cities' numbers elsewhere."""
 
-    lengths: tuple[int, ...] = (4096,)
-    depths: tuple[float, ...] = ()
-    pairs: int = 4
-    seed: int = 0
-    train_examples: int = SIZES["train"]
+    lengths: Annotated[tuple[int, ...], LENGTHS] = (4096,)
+    depths: Annotated[tuple[float, ...], DEPTHS] = ()
+    pairs: Annotated[int, "how many keys are hidden, one of which is asked for"] = 4
+    seed: Annotated[int, SEED] = 0
+    train_examples: Annotated[int, "how many examples the training split has"] = SIZES["train"]
 
     name = "needle_in_books"
     heads = ("span", "text")

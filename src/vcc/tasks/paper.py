@@ -137,6 +137,9 @@ COMPRESSION: dict[int, tuple[Compression, ...]] = {
     131072: (Compression(16, 90),),
 }
 
+# How many first layers run on windows of 512 tokens: base models have 12 layers, its larger ones 24.
+WINDOW_LAYERS = {12: 4, 24: 6}
+
 
 def paper_compression(length: int) -> Compression:
     """The paper's k and h at the smallest listed length that holds `length` tokens, or at the longest."""

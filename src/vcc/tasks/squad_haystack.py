@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, final
+from typing import Annotated, Literal, final
 
 import numpy as np
 
 from vcc.data.example import Example, Prediction
 from vcc.data.haystack import TOKENS_PER_WORD, Generated, Paragraphs, hide
-from vcc.tasks.books import book_paragraphs, pick
+from vcc.tasks.books import DEPTHS, LENGTHS, SEED, book_paragraphs, pick
 from vcc.tasks.metrics import check_pairs, exact_by
 from vcc.tasks.squad import Squad, squad_scores
 from vcc.tasks.task import SPLITS, Split, Task
@@ -23,10 +23,10 @@ class SquadHaystack(Task):
     other SQuAD articles, or running book text (needs a folder with both `squad` and `books`).
     """
 
-    lengths: tuple[int, ...] = (4096,)
-    depths: tuple[float, ...] = ()
-    filler: Literal["squad", "books"] = "squad"
-    seed: int = 0
+    lengths: Annotated[tuple[int, ...], LENGTHS] = (4096,)
+    depths: Annotated[tuple[float, ...], DEPTHS] = ()
+    filler: Annotated[Literal["squad", "books"], "what stands around: paragraphs of other articles, or books"] = "squad"
+    seed: Annotated[int, SEED] = 0
 
     name = "squad_haystack"
     heads = ("span", "text")

@@ -14,8 +14,8 @@ SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 class Task(ABC):
     """One task. A subclass is final and a frozen dataclass.
 
-    `heads[0]` is the default head. `metric_names` are the ones reported; the first that a run yields picks the
-    best checkpoint. All metrics are percentages, 0 to 100, and larger is better.
+    `heads[0]` is the default head. `metric_names` are the ones reported first, and while training. All metrics are
+    percentages, 0 to 100, and larger is better.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Task(ABC):
     @abstractmethod
     def metrics(self, predictions: Sequence[Prediction], examples: Sequence[Example]) -> dict[str, float]:
         """Percentages by name; predictions and examples in the same order. Each of `metric_names` comes with its
-        95% interval over groups, as `<name>_low` and `<name>_high`."""
+        95% interval over groups, as `<name>_low` and `<name>_high`, where there are two groups or more."""
 
     def recipe(self, head: Head | None = None) -> Recipe:
         """The paper's hyper-parameters for this task and head; where it has none, those of its nearest task."""
