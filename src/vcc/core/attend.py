@@ -172,8 +172,22 @@ def fastest(q: Tensor, relative: RelativeBias | None, window: int | None) -> Bac
     """The backend that "auto" stands for."""
     if not q.is_cuda or why_not_triton(q, relative):
         return "sdpa"
-    # In float32 the fused kernel is no faster, but it needs no (r, r) matrix.
-    return "sdpa" if q.dtype == torch.float32 and relative is None and window is None else "triton"
+    if relative is not None or window is not None:
+        return "triton"  # in float32 it is no faster, but it needs no (r, r) matrix
+    return "sdpa" if q.dtype == torch.float32 or cudnn_masks(q) else "triton"
+
+
+def cudnn_masks(q: Tensor) -> bool:
+    """Whether to use cuDNN's kernel, which is fastest with a bias per key: in 16 bits, on Hopper and later. It makes a
+    plan for every new shape, which takes longer than it saves, so only in compiled graphs, whose shapes stay."""
+    half = q.dtype in (torch.bfloat16, torch.float16)
+    known = half and q.is_cuda and q.shape[-1] % 8 == 0 and q.shape[-1] <= 128 and torch.compiler.is_compiling()
+    return known and _prefers_cudnn(q.device)
+
+
+@torch.compiler.assume_constant_result
+def _prefers_cudnn(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device)[0] >= 9 and torch.backends.cuda.cudnn_sdp_enabled()
 
 
 def why_not_triton(q: Tensor, relative: RelativeBias | None) -> str | None:
@@ -252,8 +266,12 @@ def _sdpa(
         local = local_bias(bias, distances(positions, positions), window)[:, None].to(mask_dtype)
         matrix = local if matrix is None else matrix + local
         return F.scaled_dot_product_attention(q, k, v, matrix, dropout, scale=scale)
-    if matrix is None and (q.device.type == "cpu" or q.dtype not in (torch.bfloat16, torch.float16)):
-        return F.scaled_dot_product_attention(q, k, v, bias[:, None, None].to(mask_dtype), dropout, scale=scale)
+    if matrix is None and (q.device.type == "cpu" or q.dtype not in (torch.bfloat16, torch.float16) or cudnn_masks(q)):
+        # Softmax does not mind a shift. This one leaves 16 bits for what is left of the largest bias, and none are
+        # needed for single tokens: with two scales nothing is rounded.
+        shift = bias.amax(1, keepdim=True).to(mask_dtype).to(bias.dtype)
+        mask = (bias - shift)[:, None, None].to(mask_dtype)
+        return F.scaled_dot_product_attention(q, k, v, mask, dropout, scale=scale)
     q, k, v = fold(q, k, v, bias, scale)
     return F.scaled_dot_product_attention(q, k, v, matrix, dropout, scale=scale)[..., :d]
 

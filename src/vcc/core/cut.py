@@ -115,9 +115,20 @@ def add_to_cut(tree: SegmentTree, cut: Cut, update: Tensor, in_place: bool = Fal
 
 def add_rows(target: Tensor, index: Tensor, values: Tensor, in_place: bool) -> Tensor:
     """target (B, n, D) with values (B, k, D) added at index (B, k)."""
+    if torch.compiler.is_compiling():
+        if in_place and not torch.is_grad_enabled():  # one opaque step, or the compiler copies the whole target
+            _add_in_place(target, index, values)
+            return target
+        # Through `index_add` a compiler follows views of views, layer after layer, and takes minutes over it.
+        return target.scatter_add(1, index[..., None].expand_as(values), values)
     rows, at, new = target.flatten(0, 1), flat_index(index, target.shape[1]), values.flatten(0, 1)
     added = rows.index_add_(0, at, new) if in_place else rows.index_add(0, at, new)
     return added.view(target.shape)
+
+
+@torch.library.custom_op("vcc::add_rows", mutates_args=("target",))
+def _add_in_place(target: Tensor, index: Tensor, values: Tensor) -> None:
+    target.view(-1, target.shape[2]).index_add_(0, flat_index(index, target.shape[1]), values.flatten(0, 1))
 
 
 def child_nodes(nodes: Tensor, fan_out: int) -> Tensor:

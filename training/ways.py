@@ -1,0 +1,281 @@
+"""Two ways to read the same pages with the same model: through VCC, and in 512-token windows.
+
+Both have the same head, start and end logits per token, "no answer" being those of the CLS token, and the same loss,
+-log P(one of the right starts) and ends. A way gives `losses` of a batch of pages, one optimizer step each, and the
+best spans of a page for each of its questions.
+"""
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from data import Page, Span
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from vcc.core.cut import child_nodes
+from vcc.core.rows import Rows
+from vcc.core.tree import SegmentTree, flatten_tree
+from vcc.data.features import Frame
+from vcc.data.framing import framed, framed_places
+from vcc.documents.asker import Recorder
+from vcc.encode import Step, read_once, run_layers, run_windows
+from vcc.hosts.reader import find_reader
+
+CLS, SEP = 101, 102  # of BERT's vocabulary
+AROUND = Frame(np.array([CLS]), np.array([SEP]), np.array([SEP]), 1)
+LONGEST = 256  # tokens in an answer
+Found = tuple[float, int, int, float]  # score, first and last token, score of no answer beside it
+BUDGETS = ((32, 64), (64, 64), (64, 128), (128, 128), (128, 128))  # drawn in training, so that any serves
+
+
+class Way(Protocol):
+    model: Any
+
+    def losses(self, pages: Sequence[Page]) -> Iterator[Tensor]: ...
+
+    def find(self, page: Page) -> list[list[Found]]: ...
+
+
+def half(model: Any) -> torch.autocast:
+    """bf16 on a GPU. Enter it anew for each step: it keeps its copies of the weights until it is left."""
+    return torch.autocast(model.device.type, torch.bfloat16, enabled=model.device.type == "cuda")
+
+
+def any_of(logits: Tensor, right: Tensor) -> Tensor:
+    """-log P(one of the right places), (Q,)."""
+    return logits.logsumexp(1) - logits.masked_fill(~right, -torch.inf).logsumexp(1)
+
+
+def padded(rows: Sequence[Any]) -> tuple[Tensor, Tensor]:
+    """Ids of different lengths -> (B, n) ids and how many are real (B,)."""
+    ids = nn.utils.rnn.pad_sequence([torch.as_tensor(np.asarray(row, np.int64)) for row in rows], batch_first=True)
+    return ids, torch.tensor([len(row) for row in rows])
+
+
+def right_places(spans: Sequence[Sequence[Span]], n: int) -> Tensor:
+    """(2, Q, 1 + n): right starts and ends; place 0, the CLS token, where there is no answer."""
+    right = torch.zeros(2, len(spans), 1 + n, dtype=torch.bool)
+    for i, some in enumerate(spans):
+        right[0, i, [1 + a for a, _ in some] or [0]] = True
+        right[1, i, [1 + b for _, b in some] or [0]] = True
+    return right
+
+
+def best_of(logits: Tensor, none: Tensor, top: int) -> list[list[Found]]:
+    """The best end for each of the best starts, for each row of logits (Q, n, 2) and of none (Q,)."""
+    n = logits.shape[1]
+    size = min(LONGEST, n)
+    ends = F.pad(logits[..., 1], (0, size - 1), value=-torch.inf)
+    best, where = F.max_pool1d(ends[:, None], size, stride=1, return_indices=True)
+    score, first = (logits[..., 0] + best[:, 0]).topk(min(top, n), dim=1)
+    last = where[:, 0].gather(1, first)
+    rows = zip(score.tolist(), first.tolist(), last.tolist(), none.tolist(), strict=True)
+    return [[(s, a, b, null) for s, a, b in zip(*row, strict=True) if s > -1e8] for *row, null in rows]
+
+
+# ------------------------------------------------------------------------------------------------------------------ vcc
+
+
+@dataclass
+class ReadByVcc:
+    """Each page once, then all questions as one batch over the trees of their pages."""
+
+    model: Any
+    choosing: float = 0.3  # weight of the loss that teaches which segments to open
+    asked_at_once: int = 2**33  # bytes of trees, when only reading
+    opened: list[float] = field(default_factory=list)  # for each answer, whether the last layer opened its segment
+
+    def __post_init__(self) -> None:
+        self.reader = find_reader(self.model)
+        self.host = self.reader.host_class(self.reader)
+        self.device = self.model.device
+
+    def rows(self, ids: Tensor, lengths: Tensor, token_type: int) -> Rows:
+        ids, lengths = ids.to(self.device), lengths.to(self.device)
+        places = torch.arange(ids.shape[1], device=self.device).expand_as(ids)
+        real = places < lengths[:, None]
+        inputs = {"input_ids": ids, "token_type_ids": torch.full_like(ids, token_type)}
+        return Rows(self.host.embed(inputs, torch.where(real, places, -1)), real.float(), places.float())
+
+    def read(self, pages: Sequence[Page]) -> SegmentTree:
+        ids, lengths = padded([framed(page.ids, self.reader.vcc_settings.window, AROUND) for page in pages])
+        return read_once(self.host, self.rows(ids, lengths, AROUND.second_type), self.reader.vcc_settings)
+
+    def places(self, pages: Sequence[Page]) -> Tensor:
+        """Where the tokens of the longest page stand among those that are read; the same for all of them."""
+        n = max(len(page.ids) for page in pages)
+        return torch.as_tensor(framed_places(n, self.reader.vcc_settings.window, AROUND), device=self.device)
+
+    def logits(self, pages: Sequence[Page], tree: SegmentTree, asked: Sequence[Any], owner: Tensor, host: Any,
+               config: Any, steps: list[Step]) -> Tensor:
+        """(Q, 1 + n, 2), of no answer and of each token; question i is asked of page owner[i]."""
+        ids, lengths = padded([[CLS, *question, SEP] for question in asked])
+        vips = self.rows(ids, lengths, 0)
+        (vips,) = run_windows(host, [vips], config, None, lambda parts: parts[0])
+        owner = owner.to(self.device)
+        own = of_owners(tree, owner)
+        vips, after = run_layers(host, vips, own, config, steps.append, lambda vips, tree: vips)
+        head = self.model.qa_outputs
+        weight = head.weight.float().t()
+        with torch.autocast(self.device.type, enabled=False):  # the tree is float32
+            # The head is linear, so it may be applied to means and differences before they are added up.
+            small = replace(after, means=after.means @ weight,
+                            differences=tuple(difference @ weight for difference in after.differences))
+            logits = flatten_tree(small).hidden[:, self.places(pages)]
+            lengths = torch.tensor([len(page.ids) for page in pages], device=self.device)[owner]
+            beyond = torch.arange(logits.shape[1], device=self.device) >= lengths[:, None]
+            logits = logits.masked_fill(beyond[..., None], -1e9)
+            return torch.cat([vips.hidden[:, :1].float() @ weight, logits], 1) + head.bias.float()
+
+    def losses(self, pages: Sequence[Page]) -> Iterator[Tensor]:
+        config = replace(self.reader.vcc_settings, budget=random.choice(BUDGETS))
+        owner = torch.tensor([i for i, page in enumerate(pages) for _ in page.questions])
+        questions = [q for page in pages for q in page.questions]
+        host, steps = Recorder(self.host), []
+        with half(self.model):
+            tree = self.read(pages)
+            logits = self.logits(pages, tree, [q.ids for q in questions], owner, host, config, steps)
+        right = right_places([q.spans for q in questions], logits.shape[1] - 1).to(self.device)
+        span = (any_of(logits[..., 0], right[0]) + any_of(logits[..., 1], right[1])).mean() / 2
+        yield span + self.choosing * self.choosing_loss(pages, questions, tree, host, steps)
+
+    def choosing_loss(self, pages: Sequence[Page], questions: Sequence[Any], tree: SegmentTree, host: Recorder,
+                      steps: list[Step]) -> Tensor:
+        """How far the segments of answers are from being opened twice over, where not all could be."""
+        gold = torch.zeros(len(questions), tree.counts[-1].shape[1], dtype=torch.bool)
+        places = self.places(pages).tolist()
+        for i, question in enumerate(questions):
+            for a, b in question.spans:
+                gold[i, places[a] : places[b] + 1] = True
+        gold = gold.to(self.device)
+        total, number = torch.zeros((), device=self.device), 0
+        for step in steps:
+            nodes = None
+            for depth, score in enumerate(host.scores[step.layer]):
+                size, opened = tree.scales[depth], step.cut.opened_nodes[depth]  # type: ignore[union-attr]
+                wanted = gold.unflatten(1, (-1, size)).any(2)
+                wanted = wanted if nodes is None else wanted.gather(1, nodes)
+                if opened.shape[1] < score.shape[1]:
+                    last = score.detach().topk(opened.shape[1], dim=1).values[:, -1:]  # the score that just opens
+                    lag = (2 * last + 1e-9).log() - (score + 1e-9).log()
+                    total = total + (lag.clamp(min=0) * wanted).sum() / wanted.sum().clamp(min=1)
+                    number += 1
+                if depth + 1 < len(host.scores[step.layer]):
+                    nodes = child_nodes(opened, tree.scales[depth] // tree.scales[depth + 1])
+        return total / max(number, 1)
+
+    @torch.no_grad()
+    def find(self, page: Page) -> list[list[Found]]:
+        tree = self.read([page])
+        some = max(1, self.asked_at_once // (tree.differences[-1].nbytes * 2))
+        found: list[list[Found]] = []
+        for first in range(0, len(page.questions), some):
+            asked, steps = page.questions[first : first + some], []
+            owner = torch.zeros(len(asked), dtype=torch.long)
+            config = self.reader.vcc_settings
+            logits = self.logits([page], tree, [q.ids for q in asked], owner, self.host, config, steps)
+            found += best_of(logits[:, 1:], logits[:, 0].sum(1), 60)
+            last = steps[-1].cut.opened_nodes[-1].cpu()  # type: ignore[union-attr]
+            nodes = (self.places([page]) // tree.scales[-2]).tolist()
+            self.opened += [float((last[i] == nodes[a]).any()) for i, q in enumerate(asked) for a, _ in q.spans]
+        return found
+
+
+def of_owners(tree: SegmentTree, owner: Tensor) -> SegmentTree:
+    """For each question, the tree of its page."""
+    def pick(values: Tensor) -> Tensor:
+        return values[owner]
+
+    return replace(tree, means=pick(tree.means), differences=tuple(map(pick, tree.differences)),
+                   counts=tuple(map(pick, tree.counts)), positions=tuple(map(pick, tree.positions)))
+
+
+# -------------------------------------------------------------------------------------------------------------- windows
+
+
+@dataclass
+class ReadByWindows:
+    """Every question with every window of 512 tokens, 256 apart."""
+
+    model: Any
+    batch: int = 128  # windows in a step
+    stride: int = 256
+    size: int = 512
+
+    def __post_init__(self) -> None:
+        self.device = self.model.device
+
+    def starts(self, n: int, room: int) -> list[int]:
+        return list(range(0, max(n - room, 0) + self.stride, self.stride))
+
+    def rows(self, windows: Sequence[tuple[Any, Any]]) -> tuple[Tensor, Tensor, Tensor]:
+        """(question, piece) pairs -> ids, mask and token types (W, 512): [CLS] question [SEP] piece [SEP]."""
+        ids, mask, types = np.zeros((3, len(windows), self.size), np.int64)
+        for row, (question, piece) in enumerate(windows):
+            full = np.concatenate([[CLS], question, [SEP], piece, [SEP]])
+            ids[row, : len(full)], mask[row, : len(full)] = full, 1
+            types[row, len(question) + 2 : len(full)] = 1
+        return tuple(torch.from_numpy(part).to(self.device) for part in (ids, mask, types))  # type: ignore[return-value]
+
+    def logits(self, windows: Sequence[tuple[Any, Any]]) -> Tensor:
+        """(W, 512, 2); only CLS and the tokens of the piece may be chosen."""
+        ids, mask, types = self.rows(windows)
+        out = self.model(input_ids=ids, attention_mask=mask, token_type_ids=types)
+        allowed = types.bool() & torch.cat([mask[:, 1:], torch.zeros_like(mask[:, :1])], 1).bool()  # not the last [SEP]
+        allowed[:, 0] = True
+        return torch.stack([out.start_logits, out.end_logits], -1).float().masked_fill(~allowed[..., None], -1e9)
+
+    def losses(self, pages: Sequence[Page]) -> Iterator[Tensor]:
+        """All windows with an answer, and as many without."""
+        chosen: list[tuple[Any, Any, list[Span]]] = []
+        for page in pages:
+            for q in page.questions:
+                room, first = self.size - len(q.ids) - 3, len(q.ids) + 2
+                inside = {s: [(first + a - s - 1, first + b - s - 1) for a, b in q.spans if a >= s and b < s + room]
+                          for s in self.starts(len(page.ids), room)}
+                positive = [s for s in inside if inside[s]]
+                negative = [s for s in inside if not inside[s]]
+                some = positive + random.sample(negative, min(len(negative), max(2, len(positive))))
+                chosen += [(q.ids, page.ids[s : s + room], inside[s]) for s in some]
+        random.shuffle(chosen)
+        for at in range(0, len(chosen), self.batch):
+            part = chosen[at : at + self.batch]
+            with half(self.model):
+                logits = self.logits([(question, piece) for question, piece, _ in part])
+            right = right_places([spans for _, _, spans in part], self.size - 1).to(self.device)
+            yield (any_of(logits[..., 0], right[0]) + any_of(logits[..., 1], right[1])).mean() / 2
+
+    @torch.no_grad()
+    def find(self, page: Page) -> list[list[Found]]:
+        windows: list[tuple[Any, Any]] = []
+        where: list[tuple[int, int]] = []  # question, and what to add to a place in the window
+        for i, q in enumerate(page.questions):
+            room = self.size - len(q.ids) - 3
+            for s in self.starts(len(page.ids), room):
+                windows.append((q.ids, page.ids[s : s + room]))
+                where.append((i, s - len(q.ids) - 2))
+        found: list[list[Found]] = [[] for _ in page.questions]
+        for at in range(0, len(windows), 4 * self.batch):
+            logits = self.logits(windows[at : at + 4 * self.batch])
+            none = logits[:, 0].sum(1)
+            logits[:, 0] = -1e9
+            for row, spans in enumerate(best_of(logits, none, 12)):
+                i, by = where[at + row]
+                found[i] += [(s, a + by, b + by, null) for s, a, b, null in spans]
+        return found
+
+
+def apart(found: Sequence[Found], top: int) -> list[Found]:
+    """The best spans that do not overlap, by how far they lead over no answer."""
+    kept: list[Found] = []
+    for one in sorted(found, key=lambda one: one[3] - one[0] if math.isfinite(one[3]) else -one[0]):
+        if len(kept) == top:
+            break
+        if all(one[2] < other[1] or one[1] > other[2] for other in kept):
+            kept.append(one)
+    return kept
