@@ -189,7 +189,7 @@ class ReadByVcc:
 def of_owners(tree: SegmentTree, owner: Tensor) -> SegmentTree:
     """For each question, the tree of its page."""
     def pick(values: Tensor) -> Tensor:
-        return values[owner]
+        return values.index_select(0, owner)  # whose gradient is a sum; that of indexing sorts
 
     return replace(tree, means=pick(tree.means), differences=tuple(map(pick, tree.differences)),
                    counts=tuple(map(pick, tree.counts)), positions=tuple(map(pick, tree.positions)))
