@@ -25,12 +25,13 @@ from typing import Any
 import torch
 from data import Haystack, Mixture, Page, Prepared, Question, hide, load, moved
 from transformers import AutoModelForQuestionAnswering
-from ways import ReadByVcc, ReadByWindows, Way, apart, half
+from ways import ReadByVcc, ReadByWindows, ReadTwice, Way, apart, half
 
 import vcc
 
 SETTINGS = vcc.VccConfig(scales=(128, 16, 1), budget=(128, 128), window_layers=3, vip_window="own", explore=0.0,
-                         dense_below=0)
+                         dense_below=513)
+WAYS: dict[str, Any] = {"vcc": ReadByVcc, "windows": ReadByWindows, "twice": ReadTwice}
 HIDDEN_AT = (4_096, 16_384, 65_536, 131_072)  # tokens of the documents that paragraphs are hidden in
 
 
@@ -38,7 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prepared", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "out")))
-    parser.add_argument("--way", choices=("vcc", "windows"), required=True)
+    parser.add_argument("--way", choices=tuple(WAYS), required=True)
     parser.add_argument("--name", help="of what is written; unless given, the way")
     parser.add_argument("--window-layers", type=int, default=3)
     parser.add_argument("--budget", type=int, nargs=2, default=(128, 128), help="segments of 128 and 16 tokens opened")
@@ -60,11 +61,10 @@ def run(prepared: Path, out: Path, way: str, name: str | None, window_layers: in
     start = AutoModelForQuestionAnswering.from_pretrained(
         model or prepared, dtype=torch.float32, attention_probs_dropout_prob=0.0)
     settings = replace(SETTINGS, window_layers=window_layers, budget=tuple(budget))
-    reading: Way = (ReadByVcc(vcc.wrap(start, settings).to(device)) if way == "vcc"
-                    else ReadByWindows(start.to(device)))
+    reading: Way = WAYS[way](start.to(device) if way == "windows" else vcc.wrap(start, settings).to(device))
     name = name or way
     note: dict[str, Any] = {"way": way, "minutes": minutes, "rate": rate}
-    if way == "vcc":
+    if way != "windows":
         note["settings"] = settings.to_dict()
     if minutes:
         note |= train(reading, Mixture(data, contracts=contracts), minutes, rate)

@@ -1,4 +1,4 @@
-"""Two ways to read the same pages with the same model: through VCC, and in 512-token windows.
+"""Ways to read the same pages with the same model: through VCC, in windows, and through VCC with a second look.
 
 Both have the same head, start and end logits per token, "no answer" being those of the CLS token, and the same loss,
 -log P(one of the right starts) and ends. A way gives `losses` of a batch of pages, one optimizer step each, and the
@@ -23,6 +23,7 @@ from vcc.core.tree import SegmentTree, flatten_tree
 from vcc.data.features import Frame
 from vcc.data.framing import framed, framed_places
 from vcc.documents.asker import Recorder
+from vcc.documents.close_reading import Batch, Passage, batch, passages, room, window_logits
 from vcc.encode import Step, read_once, run_layers, run_windows
 from vcc.hosts.reader import find_reader
 
@@ -213,61 +214,80 @@ class ReadByWindows:
     def starts(self, n: int, room: int) -> list[int]:
         return list(range(0, max(n - room, 0) + self.stride, self.stride))
 
-    def rows(self, windows: Sequence[tuple[Any, Any]]) -> tuple[Tensor, Tensor, Tensor]:
-        """(question, piece) pairs -> ids, mask and token types (W, 512): [CLS] question [SEP] piece [SEP]."""
-        ids, mask, types = np.zeros((3, len(windows), self.size), np.int64)
-        for row, (question, piece) in enumerate(windows):
-            full = np.concatenate([[CLS], question, [SEP], piece, [SEP]])
-            ids[row, : len(full)], mask[row, : len(full)] = full, 1
-            types[row, len(question) + 2 : len(full)] = 1
-        return tuple(torch.from_numpy(part).to(self.device) for part in (ids, mask, types))  # type: ignore[return-value]
-
-    def logits(self, windows: Sequence[tuple[Any, Any]]) -> Tensor:
-        """(W, 512, 2); only CLS and the tokens of the piece may be chosen."""
-        ids, mask, types = self.rows(windows)
-        out = self.model(input_ids=ids, attention_mask=mask, token_type_ids=types)
-        allowed = types.bool() & torch.cat([mask[:, 1:], torch.zeros_like(mask[:, :1])], 1).bool()  # not the last [SEP]
-        allowed[:, 0] = True
-        return torch.stack([out.start_logits, out.end_logits], -1).float().masked_fill(~allowed[..., None], -1e9)
-
     def losses(self, pages: Sequence[Page]) -> Iterator[Tensor]:
         """All windows with an answer, and as many without."""
-        chosen: list[tuple[Any, Any, list[Span]]] = []
+        chosen: list[tuple[Page, Passage, list[Span]]] = []
         for page in pages:
-            for q in page.questions:
-                room, first = self.size - len(q.ids) - 3, len(q.ids) + 2
-                inside = {s: [(first + a - s - 1, first + b - s - 1) for a, b in q.spans if a >= s and b < s + room]
-                          for s in self.starts(len(page.ids), room)}
+            for i, q in enumerate(page.questions):
+                size, first = room(q.ids, AROUND, self.size), len(q.ids) + 1
+                inside = {s: [(first + a - s, first + b - s) for a, b in q.spans if a >= s and b < s + size]
+                          for s in self.starts(len(page.ids), size)}
                 positive = [s for s in inside if inside[s]]
                 negative = [s for s in inside if not inside[s]]
                 some = positive + random.sample(negative, min(len(negative), max(2, len(positive))))
-                chosen += [(q.ids, page.ids[s : s + room], inside[s]) for s in some]
+                chosen += [(page, Passage(i, s), inside[s]) for s in some]
         random.shuffle(chosen)
         for at in range(0, len(chosen), self.batch):
             part = chosen[at : at + self.batch]
             with half(self.model):
-                logits = self.logits([(question, piece) for question, piece, _ in part])
-            right = right_places([spans for _, _, spans in part], self.size - 1).to(self.device)
+                logits = window_logits(self.model, joined([self.rows(page, [one]) for page, one, _ in part]))
+            right = right_places([spans for _, _, spans in part], logits.shape[1] - 1).to(self.device)
             yield (any_of(logits[..., 0], right[0]) + any_of(logits[..., 1], right[1])).mean() / 2
+
+    def rows(self, page: Page, asked: Sequence[Passage]) -> Batch:
+        return batch(asked, [q.ids for q in page.questions], page.ids, AROUND, self.size)
 
     @torch.no_grad()
     def find(self, page: Page) -> list[list[Found]]:
-        windows: list[tuple[Any, Any]] = []
-        where: list[tuple[int, int]] = []  # question, and what to add to a place in the window
-        for i, q in enumerate(page.questions):
-            room = self.size - len(q.ids) - 3
-            for s in self.starts(len(page.ids), room):
-                windows.append((q.ids, page.ids[s : s + room]))
-                where.append((i, s - len(q.ids) - 2))
+        return self.look(page, [Passage(i, s) for i, q in enumerate(page.questions)
+                                for s in self.starts(len(page.ids), room(q.ids, AROUND, self.size))])
+
+    def look(self, page: Page, asked: Sequence[Passage]) -> list[list[Found]]:
+        """The best spans of each question in its passages."""
         found: list[list[Found]] = [[] for _ in page.questions]
-        for at in range(0, len(windows), 4 * self.batch):
-            logits = self.logits(windows[at : at + 4 * self.batch])
+        for at in range(0, len(asked), 4 * self.batch):
+            some = asked[at : at + 4 * self.batch]
+            given = self.rows(page, some)
+            logits = window_logits(self.model, given)
             none = logits[:, 0].sum(1)
-            logits[:, 0] = -1e9
-            for row, spans in enumerate(best_of(logits, none, 12)):
-                i, by = where[at + row]
-                found[i] += [(s, a + by, b + by, null) for s, a, b, null in spans]
+            logits[:, 0] = -torch.inf
+            for one, first, spans in zip(some, given.first.tolist(), best_of(logits, none, 12), strict=True):
+                by = one.start - first
+                found[one.question] += [(s, a + by, b + by, null) for s, a, b, null in spans]
         return found
+
+
+def joined(parts: Sequence[Batch]) -> Batch:
+    """Batches of one window each as one."""
+    longest = max(part.ids.shape[1] for part in parts)
+    wide = [torch.cat([F.pad(getattr(part, name), (0, longest - part.ids.shape[1])) for part in parts])
+            for name in ("ids", "mask", "types")]
+    return Batch(*wide, torch.cat([part.first for part in parts]), torch.cat([part.end for part in parts]))
+
+
+# ----------------------------------------------------------------------------------------------------------------- both
+
+
+@dataclass
+class ReadTwice(ReadByVcc):
+    """VCC finds the place; the windows around it are read again, by the same model. It learns both at once."""
+
+    looks: int = 2
+    windows: int = 48  # in a step
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.close = ReadByWindows(self.model, batch=self.windows)
+
+    def losses(self, pages: Sequence[Page]) -> Iterator[Tensor]:
+        (compressed,) = super().losses(pages)
+        yield compressed + next(self.close.losses(pages))
+
+    @torch.no_grad()
+    def find(self, page: Page) -> list[list[Found]]:
+        spans = [[(a, b) for _, a, b, _ in some] for some in super().find(page)]
+        rooms = [room(q.ids, AROUND, self.close.size) for q in page.questions]
+        return self.close.look(page, passages(spans, rooms, len(page.ids), self.looks))
 
 
 def apart(found: Sequence[Found], top: int) -> list[Found]:

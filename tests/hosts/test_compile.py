@@ -52,6 +52,21 @@ def other_masks() -> Batch:
     return Batch(batch.ids.masked_fill(real == 0, 0), real, vips)
 
 
+def test_compiled_inference_adds_to_the_tree_in_place_and_training_does_not() -> None:
+    """A compiler copies the whole tree where it meets any other way of adding rows, and loses gradients with this."""
+    wrapped, batch = shallow("bert"), ragged()
+    for learning in (False, True):
+        graphs: list[torch.fx.GraphModule] = []
+        torch._dynamo.reset()
+        graph = torch.compile(wrapped, backend=lambda found, _, graphs=graphs: graphs.append(found) or found.forward)
+        with torch.set_grad_enabled(learning):
+            graph(**batch.arguments("bert"))
+        (found,) = graphs
+        names = {str(node.target) for node in found.graph.nodes}
+        assert any("vcc.add_rows" in name for name in names) is not learning
+        assert not any("index_add" in name for name in names)
+
+
 def test_lengths_compile_once_each() -> None:
     wrapped = shallow("bert")
     graph, counter = compiled(wrapped)

@@ -1,0 +1,90 @@
+"""A second look: the passages that a compressed reading points to are read again in full, each with its question.
+
+A window `[CLS] question [SEP] passage [SEP]` is as short as the model was trained for, so the untouched model reads it.
+The compressed layers have to find the place; the exact words are found here.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vcc.data.features import Frame
+
+Ints = NDArray[np.integer]
+
+
+class Passage(NamedTuple):
+    question: int
+    start: int  # token of the document
+
+
+class Batch(NamedTuple):
+    """Windows (W, n) for a model, and where a passage's tokens stand in its window."""
+
+    ids: Tensor
+    mask: Tensor
+    types: Tensor
+    first: Tensor  # (W,) where the passage starts
+    end: Tensor  # (W,) and where it has ended
+
+
+def room(question: Ints, frame: Frame, window: int) -> int:
+    """Tokens of a document that fit into a window beside a question."""
+    left = window - len(question) - len(frame.before) - len(frame.between) - len(frame.after)
+    if left < 1:
+        raise ValueError(f"a question of {len(question)} tokens leaves no room in a window of {window}")
+    return left
+
+
+def passages(spans: Sequence[Sequence[tuple[int, int]]], rooms: Sequence[int], n: int, looks: int) -> list[Passage]:
+    """For each question, the passages around its best spans (first and last token, best first), at most `looks`."""
+    chosen: list[Passage] = []
+    for question, (some, size) in enumerate(zip(spans, rooms, strict=True)):
+        starts: list[int] = []
+        for first, last in some:
+            if len(starts) == looks:
+                break
+            if not any(start <= first and last < start + size for start in starts):
+                starts.append(max(0, min((first + last - size) // 2, n - size)))
+        chosen += [Passage(question, start) for start in starts]
+    return chosen
+
+
+def batch(asked: Sequence[Passage], questions: Sequence[Ints], document: Ints, frame: Frame, window: int) -> Batch:
+    """The windows of some passages, padded to `window` tokens at most."""
+    rows, types, first, end = [], [], [], []
+    for passage in asked:
+        question = questions[passage.question]
+        before = np.concatenate([frame.before, question, frame.between])
+        piece = document[passage.start : passage.start + room(question, frame, window)]
+        rows.append(np.concatenate([before, piece, frame.after]))
+        types.append(np.concatenate([np.zeros(len(before)), np.full(len(rows[-1]) - len(before), frame.second_type)]))
+        first.append(len(before))
+        end.append(len(before) + len(piece))
+    longest = max(map(len, rows))
+    lengths = torch.tensor([len(row) for row in rows])
+    return Batch(padded(rows, longest), (torch.arange(longest) < lengths[:, None]).long(), padded(types, longest),
+                 torch.tensor(first), torch.tensor(end))
+
+
+def padded(rows: Sequence[Ints], length: int) -> Tensor:
+    full = np.zeros((len(rows), length), np.int64)
+    for place, row in zip(full, rows, strict=True):
+        place[: len(row)] = row
+    return torch.from_numpy(full)
+
+
+def window_logits(model: Any, given: Batch) -> Tensor:
+    """Start and end logits (W, n, 2): of no answer at place 0, the CLS token, then -inf but for the passages."""
+    device = model.device
+    types = {"token_type_ids": given.types.to(device)} if getattr(model.config, "type_vocab_size", 1) > 1 else {}
+    out = model(input_ids=given.ids.to(device), attention_mask=given.mask.to(device), **types)
+    logits = torch.stack([out.start_logits, out.end_logits], -1).float()
+    place = torch.arange(logits.shape[1], device=device)
+    outside = (place < given.first.to(device)[:, None]) | (place >= given.end.to(device)[:, None])
+    outside[:, 0] = False
+    return logits.masked_fill(outside[..., None], -torch.inf)
