@@ -1,6 +1,6 @@
 """A long random sequence through a random Transformer: what each layer keeps, and proof that the lazy tree is exact.
 
-make demo
+make demo-core
 """
 
 import time

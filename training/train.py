@@ -31,6 +31,7 @@ import vcc
 
 SETTINGS = vcc.VccConfig(scales=(128, 16, 1), budget=(128, 128), window_layers=3, vip_window="own", explore=0.0,
                          dense_below=513)
+LOOKS = 2  # passages that are read again
 WAYS: dict[str, Any] = {"vcc": ReadByVcc, "windows": ReadByWindows, "twice": ReadTwice}
 HIDDEN_AT = (4_096, 16_384, 65_536, 131_072)  # tokens of the documents that paragraphs are hidden in
 
@@ -66,6 +67,8 @@ def run(prepared: Path, out: Path, way: str, name: str | None, window_layers: in
     note: dict[str, Any] = {"way": way, "minutes": minutes, "rate": rate}
     if way != "windows":
         note["settings"] = settings.to_dict()
+        start.config.framed_windows = True  # how `vcc ask` reads with it
+        start.config.second_looks = LOOKS if way == "twice" else 0
     if minutes:
         note |= train(reading, Mixture(data, contracts=contracts), minutes, rate)
         reading.model.half().save_pretrained(out / name)

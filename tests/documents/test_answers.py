@@ -89,9 +89,22 @@ def test_json_holds_every_answer_and_says_when_there_is_none() -> None:
 
 def test_the_terminal_shows_sentence_place_score_and_no_answer() -> None:
     out = printed(print_replies, [Reply("Which law?", (found("the laws of [Kent]", 0.97),)), Reply("Who [x]?", ())])
-    assert "This Agreement is governed by the laws of [Kent], and by no other law." in out  # brackets are no markup
+    assert "This Agreement is governed by »the laws of [Kent]«, and by no other law." in out  # brackets are no markup
     assert "0.97  page 2" in out and "Who [x]?" in out and "no answer found" in out
     assert "tokens 21 · time 0.1 s" in out and "note: a note" in out
+
+
+def test_colours_light_up_the_answer_and_signs_do_without_them() -> None:
+    text = "The inn stood in Kent. It burnt down."
+    document = Document(text, "inn", "inn.txt", (Part("", 0, len(text)),))
+    replies = [Reply("Where?", (answer_at(document, "Where?", 17, 21, 0.9),))]
+    shown = {}
+    for colours in (None, "standard"):
+        console = Console(file=io.StringIO(), width=60, color_system=colours, force_terminal=colours is not None)
+        print_replies(console, document, replies, {})
+        shown[colours] = console.file.getvalue()
+    assert "The inn stood in »Kent«.\n" in shown[None] and "46% into the text" in shown[None]
+    assert "»" not in shown["standard"] and "\x1b[1;30;43mKent\x1b[0m." in shown["standard"]
 
 
 def test_the_review_table_lists_what_was_found_and_what_was_not() -> None:

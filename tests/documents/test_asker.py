@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+import vcc
 from tests.documents import small_model
 from vcc.documents.answers import Reply
-from vcc.documents.asker import READ_AT_ONCE, Asker, Facts, ModelError, token_scores
+from vcc.documents.asker import READ_AT_ONCE, UNLIKELY, Asker, Facts, token_scores
 from vcc.documents.document import Document, DocumentError, Part
+from vcc.documents.models import ModelError, load_asker
 from vcc.encode import Step
 
 QUESTIONS = ["w1 w2 ?", "w3 w4 w5 w6 w7 w8 ?", "w9", "w10 w11 " * 12]
@@ -47,6 +49,62 @@ def test_asking_an_index_is_the_models_own_forward(words: int) -> None:
         torch.testing.assert_close(none[0], expected_none, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("words", [3, 60, 230])
+def test_framed_windows_are_read_between_special_tokens(words: int) -> None:
+    """The same as one forward pass over [CLS] question [SEP] and then [CLS] 14 tokens [SEP], again and again."""
+    asker, document = small_model.asker(), small_model.document(words)
+    asker.model.config.framed_windows = True
+    index = asker.index(document)
+    cls, sep, room = 2, 3, small_model.SETTINGS.window - 2
+    read, places = [], []
+    for start in range(0, index.tokens, room):
+        piece = index.ids[start : start + room].tolist()
+        places += range(len(read) + 1, len(read) + 1 + len(piece))
+        read += [cls, *piece, sep]
+    for question in QUESTIONS:
+        asked = [cls, *asker.tokenizer(question, add_special_tokens=False)["input_ids"], sep]
+        ids = torch.tensor([asked + read])
+        first = (torch.arange(ids.shape[1]) < len(asked)).long()[None]
+        with torch.no_grad():
+            logits, none = asker.logits(index, [question], asker.host, nothing)
+            out = asker.model(input_ids=ids, token_type_ids=asker.frame.second_type * (1 - first), vip_mask=first)
+        both = torch.stack([out.start_logits[0], out.end_logits[0]], 1)
+        torch.testing.assert_close(logits[0], both[len(asked) :][places], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(none[0], both[0].sum(), atol=1e-5, rtol=1e-5)
+    reading, _ = asker.see(document, index, "w1 ?")
+    assert reading.openness.shape == (2, index.tokens)
+
+
+def test_a_second_look_is_the_untouched_model_on_the_passage() -> None:
+    """A document of one passage: what Hugging Face's model finds in [CLS] question [SEP] document [SEP]."""
+    settings = replace(small_model.SETTINGS, window=64, dense_below=65)
+    asker, document = small_model.asker(settings=settings), small_model.document(20)
+    asker.model.config.second_looks = 2
+    untouched = vcc.unwrap(asker.model)
+    index = asker.index(document)
+    for question in ("w1 w2 ?", "w3 w4 w5", "w9"):
+        batch = asker.tokenizer(question, document.text, return_tensors="pt", return_token_type_ids=True)
+        inside = torch.tensor(batch.sequence_ids(0) == np.array(1))
+        with torch.no_grad():
+            out = untouched(**batch)
+        start, end = out.start_logits[0], out.end_logits[0]
+        total = (start[:, None] + end[None]).masked_fill(~(inside[:, None] & inside[None]).triu(), -torch.inf)
+        first, last = divmod(int(total.argmax()), len(start))
+        before = int(inside.nonzero()[0])
+        (spans,), (none,) = asker.spans(index, [question], *asker.logits(index, [question], asker.host, nothing), 1)
+        assert (spans[0].first, spans[0].last, none) == (first - before, last - before, 0.0)
+        assert spans[0].score == pytest.approx(float(total.max() - start[0] - end[0]), abs=1e-4)
+
+
+def test_a_question_that_leaves_no_room_keeps_what_was_found() -> None:
+    asker, document = small_model.asker(), small_model.document()
+    index, question = asker.index(document), "w1 w2 " * 8
+    (first,), _ = asker.ask(document, index, [question])
+    asker.model.config.second_looks = 1
+    (second,), _ = asker.ask(document, index, [question])
+    assert spans((first,)) == spans((second,)) and first.answers
+
+
 def test_the_questions_of_a_batch_do_not_touch_each_other() -> None:
     asker, document = small_model.asker(), small_model.document()
     index = asker.index(document)
@@ -62,7 +120,7 @@ def test_asking_in_small_batches_gives_the_same_replies(monkeypatch: pytest.Monk
     asker, document = small_model.asker(), small_model.document()
     index = asker.index(document)
     together, _ = asker.ask(document, index, QUESTIONS)
-    monkeypatch.setattr("vcc.documents.asker.ASKED_AT_ONCE", 1)
+    monkeypatch.setattr("vcc.documents.asker.ASKED_AT_ONCE", {"cpu": 1})
     assert spans(asker.ask(document, index, QUESTIONS)[0]) == spans(together)
     assert spans(asker.ask(document, index, QUESTIONS)[0]) == spans(together), "asking changed the index"
 
@@ -157,8 +215,6 @@ def test_a_document_keeps_its_index_for_later_questions(
 
 
 def test_models_that_cannot_be_asked_say_why(tmp_path: Any) -> None:
-    from vcc.documents.models import load_asker
-
     tokenizer, inline = small_model.tokenizer(), replace(small_model.SETTINGS, vip_window="inline")
     for model, word in (
         (small_model.model(settings=inline), "inline"),
@@ -169,6 +225,35 @@ def test_models_that_cannot_be_asked_say_why(tmp_path: Any) -> None:
             Asker(model, tokenizer)
     with pytest.raises(ModelError, match="no config.json"):
         load_asker(str(tmp_path))
+    folder = small_model.saved(tmp_path)
+    small_model.model().bert.save_pretrained(tmp_path)  # loads as a model with a head of random numbers
+    with pytest.raises(ModelError, match="qa_outputs"):
+        load_asker(folder)
+
+
+def test_weights_in_16_bits_are_computed_with_in_32(tmp_path: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = small_model.saved(tmp_path)
+    small_model.model().half().save_pretrained(tmp_path)
+    capfd.readouterr()
+    loaded = load_asker(folder).model
+    assert {part.dtype for part in loaded.parameters()} == {torch.float32}
+    expected = small_model.model().qa_outputs.weight.half().float()
+    assert torch.equal(loaded.qa_outputs.weight.cpu(), expected)
+    assert capfd.readouterr() == ("", ""), "transformers speaks while it loads"
+
+
+def test_unlikely_answers_are_left_out_but_never_the_best() -> None:
+    asker, document = small_model.asker(), small_model.document()
+    index = asker.index(document)
+    logits = torch.zeros(index.tokens, 2)
+    for lead, found in ((0.0, 20), (10.0, 1)):
+        logits[7] = lead
+        (spans,), (none,) = asker.spans(index, ["w1"], logits[None], torch.zeros(1), 20)
+        answers = asker.reply(document, index, "w1", spans, none, 20).answers
+        assert len(answers) == found and all(answer.score >= UNLIKELY for answer in answers)
+    asker.model.config.no_answer_threshold = 50.0
+    [best] = asker.reply(document, index, "w1", spans, 40.0, 20).answers
+    assert best.score < UNLIKELY
 
 
 def test_texts_and_questions_without_words_are_refused() -> None:

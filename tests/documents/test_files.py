@@ -91,7 +91,7 @@ def test_a_damaged_file_is_a_document_or_a_document_error(tmp_path: Path, kind: 
 
 
 def test_plain_headings_and_form_feeds_become_parts(tmp_path: Path) -> None:
-    text = "DEED\n\nCHAPTER IV. The Inn\n\nRoom.\n\n12. GOVERNING LAW.\n\nThat of Kent.\n\n2. It ends, he said.\n\nSo."
+    text = "DEED\n\nCHAPTER IV. The Inn\n\nRoom.\n\n## 12. GOVERNING LAW.\n\nThat of Kent.\n\n2. It ends.\n\nSo."
     document = read_document(write(tmp_path / "a.txt", text))
     assert labels(document) == ["beginning", "CHAPTER IV. The Inn", "12. GOVERNING LAW."] and document.text == text
     paged = read_document(write(tmp_path / "b.txt", "first\fsecond\f"))

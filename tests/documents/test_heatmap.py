@@ -16,7 +16,7 @@ from rich.console import Console
 
 from vcc.documents.answers import answer_at
 from vcc.documents.document import Document, Part, join_pieces
-from vcc.documents.heatmap import Reading, binned, openness_of, passages, print_heatmap
+from vcc.documents.heatmap import Reading, binned, openness_of, passages, print_heatmap, print_passages
 from vcc.documents.heatmap_page import heatmap_html, runs
 from vcc.documents.heatmap_png import save_png
 
@@ -136,7 +136,8 @@ def test_passages_are_the_most_opened_stretches() -> None:
 def test_the_terminal_shows_a_row_a_layer_and_marks_the_answer() -> None:
     document, reading = reading_of()
     console = Console(file=io.StringIO(), width=90)
-    print_heatmap(console, document, reading)
+    print_heatmap(console, reading)
+    print_passages(console, document, reading)
     lines = console.file.getvalue().splitlines()
     assert lines[0] == "Which <word>?" and "▼" in lines[1]
     rows = [line for line in lines if line.startswith("layer")]

@@ -110,6 +110,17 @@ def test_see_draws_the_map_three_times(file: str, model: str, capsys: pytest.Cap
     assert run(see, *start, "--png", "map.jpg") == 2
 
 
+def test_without_a_question_a_person_is_prompted_until_an_empty_line(
+    file: str, model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed = iter(["w1 w2?", "w3?", ""])
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", lambda _: next(typed))
+    assert guarded(lambda: ask(file, (), model=model)) == 0
+    shown = capsys.readouterr().out
+    assert next(typed, "nothing") == "nothing" and shown.count(" s\n") == 2 and "An empty line ends" in shown
+
+
 def test_index_keeps_lists_and_clears(
     file: str, model: str, cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,7 +131,7 @@ def test_index_keeps_lists_and_clears(
     assert "was read before" in capsys.readouterr().out
     assert guarded(lambda: index((), list=True)) == 0
     shown = capsys.readouterr().out
-    assert "words" in shown and "1 index," in shown and "kB" in shown
+    assert "words" in shown and "1 index," in shown and "kB" in shown and not shown.count("  \n")
     assert guarded(lambda: index((), clear=True)) == 0
     assert "removed 1 index," in capsys.readouterr().out and list(cache.iterdir()) == []
 
@@ -138,6 +149,7 @@ def test_what_is_asked_wrongly_exits_with_2_and_says_why(
         (lambda: ask(file, (), model=model), "ask at least one"),
         (lambda: see(file, " ", model=model), "holds no word"),
         (lambda: ask(file, ("w1",), top=0, model=model), "--top is 0"),
+        (lambda: see(file, "w1", png=Path("away/map.png"), model=model), "no folder away"),
         (lambda: ask(file, ("w1",)), "--model"),
         (lambda: ask(file, ("w1",), model=str(tmp_path)), "no config.json"),
         (lambda: index(()), "--list and --clear"),

@@ -44,6 +44,11 @@ def answer_at(document: Document, question: str, start: int, end: int, score: fl
     return Answer(document.text[start:end], start, end, score, document.part_at(start).label, question)
 
 
+def place_of(document: Document, answer: Answer) -> str:
+    """Where a reader finds the answer; in a text without parts, how far into it."""
+    return answer.part or f"{answer.start / len(document.text):.0%} into the text"
+
+
 def merge_overlaps(answers: Iterable[Answer], top: int | None = None) -> tuple[Answer, ...]:
     """Best first; an answer that overlaps a better one is taken as the same answer and goes into it.
 

@@ -1,14 +1,15 @@
 """Ask a document: it is read once into an `Index`, and every question is a small pass over that.
 
 A question sits in a window of its own, so the first layers' states of the document and its tree do not depend on it.
-The tokens are those of training, `vcc.data.features`: [CLS] question [SEP] as VIPs, document [SEP] as context.
+The tokens are those of training: [CLS] question [SEP] as VIPs; as context document [SEP] or, if the model's
+configuration says so, [CLS] window [SEP] for every window. A model trained for it takes a second look at what it found.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,27 +20,32 @@ from torch import Tensor
 
 from vcc.core.rows import Rows
 from vcc.core.tree import SegmentTree, build_tree, flatten_tree
-from vcc.data.answers import best_spans
+from vcc.data.answers import ScoredSpan, best_spans
 from vcc.data.features import Frame, tokenize_text
+from vcc.data.framing import framed, framed_places
 from vcc.documents.answers import Reply, answer_at, merge_overlaps
+from vcc.documents.close_reading import batch as window_batch
+from vcc.documents.close_reading import passages, room, window_logits
 from vcc.documents.document import Document, DocumentError
 from vcc.documents.heatmap import Floats, Reading, openness_of
+from vcc.documents.models import ModelError
 from vcc.encode import Host, Step, ask, run_windows
 from vcc.hosts.bert import BertHost
 from vcc.hosts.reader import Reader, Wrapped, find_reader
 
 READ_AT_ONCE = 8192  # tokens between two steps of the progress bar
-ASKED_AT_ONCE = 2**30  # bytes of the trees that are changed while a batch of questions is asked
+ASKED_AT_ONCE = {"cpu": 2**25, "cuda": 2**30}  # bytes of a batch's trees; a CPU is no faster with more
+UNLIKELY = 0.01  # a second answer with a smaller score is none
 CANDIDATES = 20  # spans that share their probability with "no answer"
 LONGEST_ANSWER = 256  # tokens
-THRESHOLD = "no_answer_threshold"  # of the model's configuration: how far "no answer" must lead to win; else 0
+WINDOWS_AT_ONCE = 64  # of a second look
+# Of the model's configuration:
+THRESHOLD = "no_answer_threshold"  # how far "no answer" must lead to win; else 0
+FRAMED = "framed_windows"  # whether each window of a document stands between special tokens
+LOOKS = "second_looks"  # passages of a document that are read again with the question; else none
 
 Ints = NDArray[np.integer]
-Progress = Callable[[int, int], None]  # tokens read, tokens in all
-
-
-class ModelError(ValueError):
-    """A model that cannot answer questions of a document: says which rule it breaks."""
+Progress = Callable[[int, int], None]  # tokens read or questions asked, and all of them
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +54,7 @@ class Index:
 
     tree: SegmentTree  # of one sequence: the document and what the tokenizer puts after it
     offsets: Ints  # (n, 2) first and last + 1 character of each token of the document
+    ids: Ints  # (n,) those tokens
     seconds: float  # reading took
 
     @property
@@ -99,10 +106,10 @@ class Facts:
 
 @dataclass(frozen=True)
 class Recorder(Host):
-    """A host that keeps the scores it gives, for one question at a time."""
+    """A host that keeps the scores it gives."""
 
     host: Host
-    scores: dict[int, list[Tensor]] = field(default_factory=dict)  # layer -> (visited,) at each scale but the last
+    scores: dict[int, list[Tensor]] = field(default_factory=dict)  # layer -> (B, visited) at each scale but the last
 
     @property
     def num_layers(self) -> int:
@@ -117,7 +124,7 @@ class Recorder(Host):
 
     def score(self, index: int, vips: Rows, nodes: Rows) -> Tensor:
         scores = self.host.score(index, vips, nodes)
-        self.scores.setdefault(index, []).append(scores[0])
+        self.scores.setdefault(index, []).append(scores)
         return scores
 
 
@@ -158,6 +165,14 @@ class Asker:
     def frame(self) -> Frame:
         return Frame.of(self.tokenizer)
 
+    @property
+    def framed(self) -> bool:
+        return bool(getattr(self.model.config, FRAMED, False))
+
+    def places(self, n: int) -> Ints:
+        """Where the n tokens of a document stand among those that are read, (n,)."""
+        return framed_places(n, self.reader.vcc_settings.window, self.frame) if self.framed else np.arange(n)
+
     @torch.inference_mode()
     def index(self, document: Document, progress: Progress = lambda done, total: None) -> Index:
         """Read the whole document, some windows at a time."""
@@ -165,8 +180,9 @@ class Asker:
         text = tokenize_text(document.text, self.tokenizer)
         if not len(text.ids):
             raise DocumentError(document.source, "holds no text that the tokenizer knows")
-        ids = np.concatenate([text.ids, self.frame.after])
         config, total = self.reader.vcc_settings, len(text.ids)
+        ids = framed(text.ids, config.window, self.frame) if self.framed else [*text.ids, *self.frame.after]
+        ids = np.asarray(ids)
         step = max(READ_AT_ONCE // config.window, 1) * config.window
         parts: list[Rows] = []
         progress(0, total)
@@ -179,7 +195,7 @@ class Asker:
             torch.cat([part.counts for part in parts], 1),
             torch.cat([part.positions for part in parts], 1),
         )
-        return Index(build_tree(whole, config.scales), text.offsets, time.perf_counter() - start)
+        return Index(build_tree(whole, config.scales), text.offsets, text.ids, time.perf_counter() - start)
 
     def rows(self, ids: Ints, token_type: int, first: int, lengths: Tensor | None = None) -> Rows:
         """Embedded tokens (B, n), the first of which stands at place `first` of its text; `lengths` (B,) are real.
@@ -228,11 +244,16 @@ class Asker:
         else:
             logits = head(self.host.finish(flatten_tree(tree).hidden.to(head.weight.dtype)))
         none = head(self.host.finish(vips.hidden[:, :1]))[:, 0].sum(1)
-        return logits[:, : index.tokens].float(), none.float()
+        return logits[:, torch.as_tensor(self.places(index.tokens), device=logits.device)].float(), none.float()
 
     @torch.inference_mode()
     def ask(
-        self, document: Document, index: Index, questions: Sequence[str], top: int = 3
+        self,
+        document: Document,
+        index: Index,
+        questions: Sequence[str],
+        top: int = 3,
+        progress: Progress = lambda done, total: None,
     ) -> tuple[tuple[Reply, ...], Facts]:
         """All questions, as many at once as memory allows. A reply without answers: the model finds none."""
         if top < 1:
@@ -245,22 +266,65 @@ class Asker:
             seen[step.layer] = max(seen.get(step.layer, 0), step.rows)
 
         size = sum(part.nbytes for part in (index.tree.means, *index.tree.differences))
-        some = max(1, ASKED_AT_ONCE // max(size, 1))
+        some = max(1, ASKED_AT_ONCE.get(self.model.device.type, 0) // max(size, 1))
         for first in range(0, len(questions), some):
             batch = questions[first : first + some]
             logits, none = self.logits(index, batch, self.host, watch)
-            for question, row, score in zip(batch, logits.cpu(), none.tolist(), strict=True):
-                replies.append(self.reply(document, index, question, row, score, top))
+            found, nones = self.spans(index, batch, logits, none, top)
+            replies += [self.reply(document, index, *one, top) for one in zip(batch, found, nones, strict=True)]
+            progress(len(replies), len(questions))
         asking = time.perf_counter() - start
         facts = Facts(index.tokens, len(questions), tuple(sorted(seen.items())), index.seconds, asking)
         return tuple(replies), facts
 
-    def reply(self, document: Document, index: Index, question: str, logits: Tensor, none: float, top: int) -> Reply:
-        """The best spans of logits (n, 2); their scores are probabilities among themselves and "no answer"."""
+    def spans(
+        self, index: Index, questions: Sequence[str], logits: Tensor, none: Tensor, top: int
+    ) -> tuple[list[list[ScoredSpan]], list[float]]:
+        """For each question the best spans of logits (Q, n, 2), and the score of no answer."""
         # Some tokenizers give tokens that cover no character of their own.
         empty = torch.as_tensor(index.offsets[:, 0] >= index.offsets[:, 1])
-        start, end = logits.masked_fill(empty[:, None], -torch.inf).unbind(1)
-        found = best_spans(start, end, max(CANDIDATES, top), LONGEST_ANSWER)
+        starts, ends = logits.cpu().masked_fill(empty[:, None], -torch.inf).unbind(2)
+        most = max(CANDIDATES, top)
+        found = [best_spans(*row, most, LONGEST_ANSWER) for row in zip(starts, ends, strict=True)]
+        looks = int(getattr(self.model.config, LOOKS, None) or 0)
+        if not looks:
+            return found, none.tolist()
+        leads = [[replace(span, score=span.score - null) for span in some]
+                 for some, null in zip(found, none.tolist(), strict=True)]
+        return self.look_again(index, questions, leads, looks, most), [0.0] * len(found)
+
+    def look_again(
+        self, index: Index, questions: Sequence[str], found: Sequence[Sequence[ScoredSpan]], looks: int, most: int
+    ) -> list[list[ScoredSpan]]:
+        """The best spans of the passages around those that were found, scored by their lead over no answer.
+
+        A question that fills most of a window leaves no room to look: what was found for it stays.
+        """
+        window = self.reader.vcc_settings.window
+        asked = [tokenize_text(question, self.tokenizer).ids for question in questions]
+        rooms = [room(ids, self.frame, window) for ids in asked]
+        places = [[(span.first, span.last) for span in some] if size >= window // 4 else []
+                  for some, size in zip(found, rooms, strict=True)]
+        chosen = passages(places, rooms, index.tokens, looks)
+        better = [[] if some else list(old) for some, old in zip(places, found, strict=True)]
+        for at in range(0, len(chosen), WINDOWS_AT_ONCE):
+            some = chosen[at : at + WINDOWS_AT_ONCE]
+            given = window_batch(some, asked, index.ids, self.frame, window)
+            logits = window_logits(self.model, given).cpu()
+            none = logits[:, 0].sum(1).tolist()
+            logits[:, 0] = -torch.inf
+            for passage, row, null, first in zip(some, logits, none, given.first.tolist(), strict=True):
+                by = passage.start - first
+                better[passage.question] += [
+                    ScoredSpan(span.first + by, span.last + by, span.score - null)
+                    for span in best_spans(row[:, 0], row[:, 1], most, LONGEST_ANSWER)
+                ]
+        return [apart(some, most) for some in better]
+
+    def reply(
+        self, document: Document, index: Index, question: str, found: Sequence[ScoredSpan], none: float, top: int
+    ) -> Reply:
+        """The best spans; their scores are probabilities among themselves and "no answer"."""
         threshold = float(getattr(self.model.config, THRESHOLD, None) or 0.0)
         if not found or none - found[0].score > threshold:
             return Reply(question, ())
@@ -268,6 +332,7 @@ class Asker:
         answers = [
             answer_at(document, question, int(index.offsets[span.first, 0]), int(index.offsets[span.last, 1]), chance)
             for span, chance in zip(found, chances, strict=False)
+            if span is found[0] or chance >= UNLIKELY
         ]
         return Reply(question, merge_overlaps((answer for answer in answers if answer.text), top))
 
@@ -278,6 +343,8 @@ class Asker:
         recorder = Recorder(self.host)
         steps: list[Step] = []
         logits, none = self.logits(index, [question], recorder, steps.append)
+        found, nones = self.spans(index, [question], logits, none, top)
+        places = self.places(index.tokens)
         steps = [step for step in steps if step.cut is not None]
         scales = index.tree.scales
         if not steps or len(scales) < 2:
@@ -286,21 +353,30 @@ class Asker:
         reading = Reading(
             question,
             index.offsets,
-            np.stack([openness_of(scales, nodes, index.tokens) for nodes in opened]),
+            np.stack([openness_of(scales, nodes, index.tree.length)[places] for nodes in opened]),
             np.stack(
                 [
-                    token_scores(scales, nodes, [score.cpu().numpy() for score in recorder.scores[step.layer]])[
-                        : index.tokens
+                    token_scores(scales, nodes, [score[0].cpu().numpy() for score in recorder.scores[step.layer]])[
+                        places
                     ]
                     for step, nodes in zip(steps, opened, strict=True)
                 ]
             ),
             tuple(f"layer {step.layer + 1}" for step in steps),
             scales,
-            self.reply(document, index, question, logits[0].cpu(), float(none[0]), top).answers,
+            self.reply(document, index, question, found[0], nones[0], top).answers,
         )
         rows = tuple((step.layer, step.rows) for step in steps)
         return reading, Facts(index.tokens, 1, rows, index.seconds, time.perf_counter() - start)
+
+
+def apart(spans: Sequence[ScoredSpan], most: int) -> list[ScoredSpan]:
+    """The best that do not overlap, best first: passages may share some tokens."""
+    kept: list[ScoredSpan] = []
+    for span in sorted(spans, key=lambda span: -span.score):
+        if len(kept) < most and all(span.last < other.first or span.first > other.last for other in kept):
+            kept.append(span)
+    return kept
 
 
 def token_scores(scales: tuple[int, ...], opened: Sequence[Ints], scores: Sequence[Floats]) -> Floats:

@@ -33,11 +33,8 @@ class Batch(NamedTuple):
 
 
 def room(question: Ints, frame: Frame, window: int) -> int:
-    """Tokens of a document that fit into a window beside a question."""
-    left = window - len(question) - len(frame.before) - len(frame.between) - len(frame.after)
-    if left < 1:
-        raise ValueError(f"a question of {len(question)} tokens leaves no room in a window of {window}")
-    return left
+    """Tokens of a document that fit into a window beside a question; maybe none."""
+    return max(0, window - len(question) - len(frame.before) - len(frame.between) - len(frame.after))
 
 
 def passages(spans: Sequence[Sequence[tuple[int, int]]], rooms: Sequence[int], n: int, looks: int) -> list[Passage]:

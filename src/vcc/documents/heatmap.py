@@ -11,15 +11,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from vcc.documents.answers import Answer
 from vcc.documents.document import Document
+from vcc.documents.render import print_indented
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.integer]
 
+FINE = 16  # tokens of a stretch that hardly mixes segments
 GLOW = ((0.0, "#6b5a3a"), (0.5, "#f59e0b"), (1.0, "#f43f2f"))  # from a little to most, on light and dark terminals
 
 
@@ -85,9 +86,12 @@ def binned(values: Floats, width: int) -> Floats:
 def heat(values: Floats, width: int) -> Floats:
     """(L, width) between 0 and 1: how much of each stretch was opened, relative to the most opened stretch.
 
-    A few segments of thousands are open, so plain means would be invisible: the square root lifts them.
+    A few segments of thousands are open, so plain means would be invisible: the square root lifts them. Where a
+    stretch is no longer than a segment, openness is shown as it is.
     """
     means = binned(values, width)
+    if values.shape[1] <= FINE * width:
+        return means
     return np.sqrt(means / max(float(means.max()), 1e-12))
 
 
@@ -103,15 +107,16 @@ def passages(reading: Reading, top: int) -> list[tuple[int, int, float]]:
     return sorted(opened, key=lambda run: (-run[2], -float(score[run[0] : run[1]].max()), run[0]))[:top]
 
 
-def print_heatmap(console: Console, document: Document, reading: Reading, top: int = 5) -> None:
-    """A row of coloured cells a layer, the answers above them, and the sentences that were read most closely."""
+def print_heatmap(console: Console, reading: Reading) -> None:
+    """A row of coloured cells a layer, and above them where the answers are."""
     margin = max(len(name) for name in reading.layers) + 2
     width = max(min(console.width - margin - 16, 160), 10)
     console.print(Text(reading.question, style="bold cyan"))
     marks = [" "] * width
     for answer in reading.answers:
         marks[reading.token_at(answer.start) * width // len(reading.offsets)] = "▼"
-    console.print(Text(" " * margin + "".join(marks), style="bold green"))
+    if reading.answers:
+        console.print(Text(" " * margin + "".join(marks).rstrip(), style="bold green"))
     for name, row, seen in zip(reading.layers, heat(reading.openness, width), reading.rows, strict=True):
         line = Text().append(name.ljust(margin), style="dim")
         for value in row:
@@ -121,6 +126,10 @@ def print_heatmap(console: Console, document: Document, reading: Reading, top: i
                 line.append("·░▒▓█"[int(np.ceil(value * 4))], style="" if value else "dim")
         console.print(line.append(f"  {seen:,} rows", style="dim"))
     console.print(Text(f"{' ' * margin}0{len(reading.offsets):>{width - 1},} tokens", style="dim"))
+
+
+def print_passages(console: Console, document: Document, reading: Reading, top: int = 5) -> None:
+    """The sentences that were read most closely; the share is how finely, on the mean over the layers."""
     shown: list[tuple[int, int]] = []
     for first, last, share in passages(reading, 20 * top):
         peak = first + int(reading.scores[:, first:last].mean(0).argmax())
@@ -130,9 +139,9 @@ def print_heatmap(console: Console, document: Document, reading: Reading, top: i
             text = Text(" ".join(document.text[start:end].split()))
             text.truncate(3 * (console.width - 6), overflow="ellipsis")
             console.print(
-                Text.assemble((f"\n{share:4.0%}", "bold yellow"), (f"  {document.part_at(start).label}", "dim"))
+                Text.assemble((f"{share:4.0%}", "bold yellow"), (f"  {document.part_at(start).label}", "dim"))
             )
-            console.print(Padding(text, (0, 0, 0, 6)))
+            print_indented(console, text, 6)
 
 
 def _glow(value: float) -> str:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from html import escape
+from textwrap import shorten
 
 import numpy as np
 
+from vcc.documents.answers import place_of
 from vcc.documents.document import BEGINNING, Document
 from vcc.documents.heatmap import Reading, heat
 from vcc.documents.page import blocks, cuts, facts_html, page
@@ -23,7 +25,8 @@ STYLE = """
 @media screen { html, body { height: 100%; } body { display: flex; flex-direction: column; }
   main { flex: 1; overflow-y: auto; } }
 header { padding: .9rem 1.6rem .8rem; background: var(--card); border-bottom: 1px solid var(--line); }
-.question { font-size: 1.05rem; font-weight: 600; margin: .5rem 0 .55rem; }
+.question { display: flex; flex-wrap: wrap; gap: 0 1rem; font-size: 1.05rem; font-weight: 600; margin: .5rem 0 .55rem; }
+.question > * { font: normal 400 .95rem/1.65 system-ui, sans-serif; } .question em { color: var(--soft); }
 .strips { display: grid; grid-template-columns: auto 1fr auto; gap: 3px .8rem; align-items: center; font-size: .8rem; }
 .strips button { font: inherit; color: var(--soft); background: none; border: 0; padding: 0 .4rem; text-align: left;
   border-radius: 4px; cursor: pointer; white-space: nowrap; }
@@ -101,7 +104,8 @@ def heatmap_html(document: Document, reading: Reading, facts: Mapping[str, str])
     }
     body = (
         f"<header><h1>{escape(document.title)}</h1>{facts_html(document, facts)}"
-        f'<p class="question">{escape(reading.question)}</p>{_overview(reading)}{_legend(reading)}</header>\n'
+        f'<p class="question">{escape(reading.question)}{_found(document, reading)}</p>'
+        f"{_overview(reading)}{_legend(reading)}</header>\n"
         f'<main><div class="text">{_text(document, reading, starts, codes)}</div></main>'
     )
     script = f"const data = {json.dumps(data)};{SCRIPT}"  # numbers and digits only: nothing to escape
@@ -120,6 +124,15 @@ def runs(reading: Reading) -> tuple[list[int], list[int], list[str]]:
     histories = sorted(set(spelled))
     number = {history: index for index, history in enumerate(histories)}
     return starts, [number[history] for history in spelled], histories
+
+
+def _found(document: Document, reading: Reading) -> str:
+    """The best answer, as a link to its place."""
+    if not reading.answers:
+        return "<em>no answer found</em>"
+    best = reading.answers[0]
+    text = escape(shorten(best.text, 110, placeholder=" …"))
+    return f'<a href="#answer">{text}</a><em>{escape(place_of(document, best))}, score {best.score:.2f}</em>'
 
 
 def _overview(reading: Reading) -> str:

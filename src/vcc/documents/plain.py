@@ -6,9 +6,10 @@ import re
 
 from vcc.documents.document import Pieces
 
-# A line of its own counts as a heading when it is "Chapter 4 ...", or a numbered title such as "12. GOVERNING LAW".
+# A line of its own counts as a heading when it is "Chapter 4 ...", or a numbered title such as "12. GOVERNING LAW";
+# books as plain text often have Markdown's signs before it.
 HEADING = re.compile(
-    r"(?:\A|(?<=\n\n))[^\S\n]*("
+    r"(?:\A|(?<=\n\n))[^\S\n]*(?:#{1,6}[^\S\n]+)?("
     r"(?i:chapter|part|book|volume|letter|stave|act|scene|section|article|exhibit|schedule|appendix|annex)"
     r"[^\S\n]+(?:\d+|[IVXLCDM]+|[A-Z]|(?i:the[^\S\n]+)?(?i:one|two|three|four|five|six|seven|eight|nine|ten|first|second"
     r"|third|last))\b[^\n]{0,90}"

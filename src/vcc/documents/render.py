@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
-from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vcc.documents.answers import Answer, Reply, excerpt
+from vcc.documents.answers import Answer, Reply, excerpt, place_of
 from vcc.documents.document import Document
 
 LIT = "bold black on yellow"
@@ -21,13 +20,18 @@ def print_replies(console: Console, document: Document, replies: Iterable[Reply]
     """One question after the other, for `vcc ask`."""
     for reply in replies:
         console.print(Text(reply.heading, style="bold cyan"))
-        for number, answer in enumerate(reply.answers, 1):
-            place = Text.assemble((f"{number}  ", "dim"), score_text(answer.score), ("  " + answer.part, "dim"))
-            console.print(Padding(Group(place, Padding(lit_text(document, answer), (0, 0, 0, 3))), (0, 0, 0, 2)))
-        if not reply.answers:
-            console.print(Padding(NOTHING, (0, 0, 0, 2)))
+        print_answers(console, document, reply.answers)
         console.print()
     print_facts(console, document, facts)
+
+
+def print_answers(console: Console, document: Document, answers: Sequence[Answer]) -> None:
+    for number, answer in enumerate(answers, 1):
+        where = (f"  {place_of(document, answer)}", "dim")
+        print_indented(console, Text.assemble((f"{number}  ", "dim"), score_text(answer.score), where), 2)
+        print_indented(console, lit_text(document, answer, bool(console.color_system)), 5)
+    if not answers:
+        print_indented(console, NOTHING, 2)
 
 
 def print_review(console: Console, document: Document, replies: Iterable[Reply], facts: Mapping[str, str]) -> None:
@@ -46,8 +50,8 @@ def print_review(console: Console, document: Document, replies: Iterable[Reply],
             table.add_row("", Text(group, style="bold"))
         for reply in members:
             for number, answer in enumerate(reply.answers):
-                text = Text(excerpt(document, answer, margin=0, longest=300)[1])
-                table.add_row("" if number else reply.heading, text, answer.part, score_text(answer.score))
+                text, place = Text(excerpt(document, answer, margin=0, longest=300)[1]), place_of(document, answer)
+                table.add_row("" if number else reply.heading, text, place, score_text(answer.score))
     console.print(table)
     console.print()
     if missing:
@@ -69,6 +73,13 @@ def score_text(score: float) -> Text:
     return Text(f"{score:.2f}", style=style)
 
 
-def lit_text(document: Document, answer: Answer) -> RenderableType:
+def print_indented(console: Console, text: Text, blanks: int) -> None:
+    """Wrapped, without blanks at the ends of lines, which would be copied along."""
+    for line in text.wrap(console, max(console.width - blanks, 1)):
+        line.rstrip()
+        console.print(Text(" " * blanks).append_text(line))
+
+
+def lit_text(document: Document, answer: Answer, colours: bool) -> Text:
     before, inside, after = excerpt(document, answer)
-    return Text.assemble(before, (inside, LIT), after)
+    return Text.assemble(before, (inside, LIT) if colours else f"»{inside}«", after)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import count, groupby
 
-from vcc.documents.answers import Answer, Reply, excerpt
+from vcc.documents.answers import Answer, Reply, excerpt, place_of
 from vcc.documents.document import BEGINNING, Document
 from vcc.documents.page import blocks, cuts, facts_html, page
 
@@ -97,7 +97,7 @@ def _rows(document: Document, replies: Sequence[Reply], placed: Sequence[Sequenc
 
 def _cells(document: Document, place: Place) -> str:
     before, inside, after = (escape(piece) for piece in excerpt(document, place.answer, margin=90, longest=420))
-    where, width = escape(place.answer.part or "in the text"), 100 * min(max(place.answer.score, 0), 1)
+    where, width = escape(place_of(document, place.answer)), 100 * min(max(place.answer.score, 0), 1)
     return (
         f'<td class="quote">{before}<mark>{inside}</mark>{after}'
         f'<a class="where" href="#{place.anchor}">{where} →</a></td>'

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,10 +22,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from vcc.core.tree import SegmentTree
-from vcc.documents.asker import Asker, Index, Progress
 from vcc.documents.document import Document
 
-FORMAT = 1  # raised when the tensors change their meaning
+if TYPE_CHECKING:
+    from vcc.documents.asker import Asker, Index, Progress
+
+FORMAT = 2  # raised when the tensors change their meaning
 ASIDE = ".writing-"
 MANIFEST, TENSORS = "manifest.json", "index.safetensors"
 
@@ -163,6 +165,8 @@ def load(path: Path, document: Document, model: str, device: torch.device) -> In
         raise DamagedError(f"{path}: {error}") from error
     if index.offsets.shape != (about.get("tokens"), 2) or index.offsets.max() > len(document.text):
         raise DamagedError(f"{path}: offsets of shape {index.offsets.shape} do not fit the text")
+    if index.ids.shape != (index.tokens,):
+        raise DamagedError(f"{path}: {len(index.ids)} tokens, not {index.tokens}")
     return index
 
 
@@ -181,11 +185,15 @@ def as_tensors(index: Index) -> dict[str, torch.Tensor]:
     parts = {f"differences.{depth}": part for depth, part in enumerate(tree.differences)}
     parts |= {f"counts.{depth}": part for depth, part in enumerate(tree.counts)}
     parts |= {f"positions.{depth}": part for depth, part in enumerate(tree.positions)}
-    parts |= {"means": tree.means, "offsets": torch.as_tensor(np.ascontiguousarray(index.offsets))}
+    parts |= {name: torch.as_tensor(np.ascontiguousarray(part)) for name, part in
+              (("offsets", index.offsets), ("ids", index.ids))}
+    parts["means"] = tree.means
     return {name: part.detach().cpu().contiguous() for name, part in parts.items()}
 
 
 def from_tensors(parts: dict[str, torch.Tensor], about: dict[str, Any]) -> Index:
+    from vcc.documents.asker import Index  # not needed to list or clear, and slow to import
+
     scales = tuple(int(scale) for scale in about["scales"])
     depths = range(len(scales))
     tree = SegmentTree(
@@ -196,7 +204,7 @@ def from_tensors(parts: dict[str, torch.Tensor], about: dict[str, Any]) -> Index
         tuple(parts[f"counts.{depth}"] for depth in depths),
         tuple(parts[f"positions.{depth}"] for depth in depths),
     )
-    return Index(tree, parts["offsets"].cpu().numpy(), 0.0)
+    return Index(tree, parts["offsets"].cpu().numpy(), parts["ids"].cpu().numpy(), 0.0)
 
 
 def file_hash(path: Path) -> str:

@@ -10,6 +10,7 @@ from transformers.models.auto import configuration_auto, modeling_auto
 from transformers.utils.output_capturing import _CAN_RECORD_REGISTRY
 
 from vcc.config import VccConfig
+from vcc.hosts import PREFIX
 from vcc.hosts.families import FAMILIES, Family
 from vcc.hosts.reader import Head, Reader, Seq2Seq, Wrapped, find_reader, with_vips
 
@@ -107,7 +108,7 @@ def register(family: Family) -> None:
 
     here = sys.modules[__name__]
     hf_config = configuration_auto.CONFIG_MAPPING[family.model_type]
-    settings = {"model_type": f"vcc-{family.model_type}", "vcc": None}
+    settings = {"model_type": f"{PREFIX}{family.model_type}", "vcc": None}
     config: Any = type(f"Vcc{hf_config.__name__}", (hf_config,), settings)
     config.__module__ = __name__
     setattr(here, config.__name__, config)

@@ -2,8 +2,9 @@
 
 import json as json_format
 import os
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,13 +17,14 @@ from vcc.documents.answers import as_dict
 from vcc.documents.document import Document, DocumentError
 from vcc.documents.files import read_document
 from vcc.documents.models import ModelError, load_asker
-from vcc.documents.render import print_replies
+from vcc.documents.render import print_answers, print_replies
 from vcc.documents.report import report_html
 from vcc.documents.store import default_store
 from vcc.recipes.failures import UsageError
 
 if TYPE_CHECKING:  # slow to import: a file that is not there is said at once
-    from vcc.documents.asker import Asker, Index
+    from vcc.documents.answers import Reply
+    from vcc.documents.asker import Asker, Facts, Index
 
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -36,7 +38,7 @@ NoCache = Annotated[bool, "neither use nor keep an index on disk"]
 
 def ask(
     file: File,
-    question: Annotated[tuple[str, ...], "what to ask; several questions are answered together"],
+    question: Annotated[tuple[str, ...], "what to ask; several are answered together; none: you are prompted for them"],
     top: Top = 3,
     json: Json = False,
     html: Page = None,
@@ -45,10 +47,15 @@ def ask(
 ) -> None:
     """Answer questions about a document of any length."""
     with asked_wrongly():
-        check_questions(question)
         check_top(top)
+        check_folder(html)
+        prompted = not question and not json and html is None and file != "-" and sys.stdin.isatty()
+        if not prompted:
+            check_questions(question)
         opened = open_document(file, model, no_cache)
-        replies, facts = opened.asker.ask(opened.document, opened.index, question, top)
+        if prompted:
+            return converse(opened, top)
+        replies, facts = opened.ask(question, top)
     if html is not None:
         write_page(html, report_html(opened.document, replies, facts.shown()))
     if json:
@@ -64,6 +71,27 @@ class Opened:
     document: Document
     asker: "Asker"
     index: "Index"
+
+    def ask(self, questions: Sequence[str], top: int) -> "tuple[tuple[Reply, ...], Facts]":
+        with bar("asking", "questions", len(questions) > 1) as progress:
+            return self.asker.ask(self.document, self.index, questions, top, progress)
+
+
+def converse(opened: Opened, top: int) -> None:
+    """One question after the other until an empty line: the model is loaded once."""
+    console = Console(highlight=False)
+    console.print(f"{opened.document.title}: {opened.index.tokens:,} tokens. An empty line ends.", markup=False)
+    while question := prompt():
+        replies, facts = opened.ask([question], top)
+        print_answers(console, opened.document, replies[0].answers)
+        console.print(f"{facts.asking:.2f} s\n", style="dim")
+
+
+def prompt() -> str:
+    try:
+        return input("> ").strip()
+    except EOFError:  # Ctrl-D
+        return ""
 
 
 @contextmanager
@@ -86,25 +114,33 @@ def open_document(file: str, model: str | None, no_cache: bool) -> Opened:
 
 
 class Speed(ProgressColumn):
-    """Tokens a second."""
+    """Tokens or questions a second."""
+
+    def __init__(self, unit: str) -> None:
+        super().__init__()
+        self.unit = unit
 
     def render(self, task: Any) -> Text:
-        speed = task.finished_speed or task.speed
-        return Text(f"{speed:,.0f} tokens/s" if speed else "", style="dim")
+        speed = task.finished_speed or task.speed or 0
+        return Text(f"{speed:,.{0 if speed > 10 else 1}f} {self.unit}/s" if speed else "", style="dim")
+
+
+def reading_bar() -> AbstractContextManager[Any]:
+    return bar("reading", "tokens")
 
 
 @contextmanager
-def reading_bar() -> Iterator[Any]:
-    """A bar while a document is read; in a file or a pipe, nothing."""
-    total = TextColumn("{task.total:,.0f} tokens")
-    columns = (TextColumn("reading"), BarColumn(), TaskProgressColumn(), total, Speed())
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
-        shown: list[Any] = []
+def bar(doing: str, unit: str, wanted: bool = True) -> Iterator[Any]:
+    """A bar while a document is read or asked; in a file or a pipe, nothing."""
+    total = TextColumn(f"{{task.total:,.0f}} {unit}")
+    columns = (TextColumn(doing), BarColumn(), TaskProgressColumn(), total, Speed(unit))
+    with Progress(*columns, console=errors, transient=True, disable=not (wanted and errors.is_terminal)) as shown:
+        task: list[Any] = []
 
         def progress(done: int, total: int) -> None:
-            if not shown:
-                shown.append(bar.add_task("", total=total))
-            bar.update(shown[0], completed=done)
+            if not task:
+                task.append(shown.add_task("", total=total))
+            shown.update(task[0], completed=done)
 
         yield progress
 
@@ -120,6 +156,13 @@ def check_questions(questions: Sequence[str]) -> None:
 def check_top(top: int) -> None:
     if top < 1:
         raise UsageError(f"--top is {top}: it must be at least 1")
+
+
+def check_folder(*pages: Path | None) -> None:
+    """Before anything is read: minutes later would be too late."""
+    for page in pages:
+        if page is not None and not page.parent.is_dir():
+            raise UsageError(f"{page} cannot be written: there is no folder {page.parent}")
 
 
 def print_json(values: dict[str, Any]) -> None:

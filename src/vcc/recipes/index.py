@@ -5,11 +5,12 @@ from typing import Annotated
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from vcc.documents.document import Document
 from vcc.documents.files import read_document
 from vcc.documents.models import load_asker
-from vcc.documents.store import Store, default_store, readable
+from vcc.documents.store import Store, as_tensors, default_store, readable
 from vcc.recipes.ask import Model, asked_wrongly, reading_bar
 from vcc.recipes.failures import UsageError
 
@@ -25,7 +26,7 @@ def index(
         raise UsageError("name documents to read, or give one of --list and --clear")
     store, console = default_store(), Console(highlight=False)
     if list:
-        console.print(table(store))
+        show(console, store)
     elif clear:
         number, size = store.clear()
         console.print(f"removed {several(number)}, {readable(size)}")
@@ -33,7 +34,7 @@ def index(
         with asked_wrongly():
             documents = [read_document(name) for name in file]
             for document in documents:
-                console.print(kept(store, document, model), markup=False)
+                console.print(kept(store, document, model), markup=False, soft_wrap=True)
 
 
 def kept(store: Store, document: Document, model: str | None) -> str:
@@ -44,21 +45,24 @@ def kept(store: Store, document: Document, model: str | None) -> str:
         made = store.get(document, asker, progress)
     seconds = time.perf_counter() - start
     speed = f"read in {seconds:.1f} s, {made.tokens / seconds:,.0f} tokens/s" if made.seconds else "was read before"
-    size = sum(part.nbytes for part in (made.tree.means, *made.tree.differences))
-    return f"{document.title}: {made.tokens:,} tokens, {speed}, {readable(size)}"
+    size = sum(part.nbytes for part in as_tensors(made).values())
+    return f"{document.title}: {made.tokens:,} tokens, {speed}, {readable(size)} on disk"
 
 
-def table(store: Store) -> Table:
+def show(console: Console, store: Store) -> None:
+    """All indexes, and the room they take."""
     entries = store.entries()
-    total = readable(sum(entry.size for entry in entries))
-    shown = Table(box=None, caption=f"{several(len(entries))}, {total}, in {store.folder}", caption_justify="left")
+    table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("document", "from"):
-        shown.add_column(name)
+        table.add_column(name, overflow="fold")
     for name in ("tokens", "size"):
-        shown.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for entry in entries:
-        shown.add_row(entry.title, entry.source, f"{entry.tokens:,}", readable(entry.size))
-    return shown
+        table.add_row(Text(entry.title), Text(entry.source), f"{entry.tokens:,}", readable(entry.size))
+    if entries:
+        console.print(table)
+    total = readable(sum(entry.size for entry in entries))
+    console.print(f"{several(len(entries))}, {total}, in {store.folder}", style="dim", markup=False, soft_wrap=True)
 
 
 def several(number: int) -> str:

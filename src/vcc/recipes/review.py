@@ -17,6 +17,7 @@ from vcc.recipes.ask import (
     Page,
     Top,
     asked_wrongly,
+    check_folder,
     check_top,
     open_document,
     print_json,
@@ -34,8 +35,9 @@ def review(
     """
     with asked_wrongly():
         check_top(top)
+        check_folder(html)
         opened = open_document(file, model, no_cache)
-        found, facts = opened.asker.ask(opened.document, opened.index, [clause.question for clause in CLAUSES], top)
+        found, facts = opened.ask([clause.question for clause in CLAUSES], top)
     replies = [
         replace(reply, name=clause.name, group=clause.group) for reply, clause in zip(found, CLAUSES, strict=True)
     ]

@@ -4,12 +4,13 @@ from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
+from rich.text import Text
 
 from vcc.documents.answers import Reply, as_dict
-from vcc.documents.heatmap import passages, print_heatmap
+from vcc.documents.heatmap import passages, print_heatmap, print_passages
 from vcc.documents.heatmap_page import heatmap_html
 from vcc.documents.heatmap_png import save_png
-from vcc.documents.render import print_facts
+from vcc.documents.render import print_answers, print_facts
 from vcc.recipes.ask import (
     File,
     Json,
@@ -18,6 +19,7 @@ from vcc.recipes.ask import (
     Page,
     Top,
     asked_wrongly,
+    check_folder,
     check_questions,
     check_top,
     open_document,
@@ -44,6 +46,7 @@ def see(
     with asked_wrongly():
         check_questions([question])
         check_top(top)
+        check_folder(html, png)
         opened = open_document(file, model, no_cache)
         reading, facts = opened.asker.see(opened.document, opened.index, question, top)
     document = opened.document
@@ -64,6 +67,10 @@ def see(
         print_json({**as_dict(document, replies), "facts": facts.as_dict(), "passages": closest})
         return
     console = Console(highlight=False)
-    print_heatmap(console, document, reading)
+    print_heatmap(console, reading)
+    console.print()
+    print_answers(console, document, reading.answers)
+    console.print(Text("\nread most closely", style="bold"))
+    print_passages(console, document, reading)
     console.print()
     print_facts(console, document, facts.shown())
