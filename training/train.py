@@ -25,13 +25,13 @@ from typing import Any
 import torch
 from data import Haystack, Mixture, Page, Prepared, Question, hide, load, moved
 from transformers import AutoModelForQuestionAnswering
-from ways import ReadByVcc, ReadByWindows, ReadTwice, Way, apart, half
+from ways import LOOKS, ReadByVcc, ReadByWindows, ReadTwice, Way, apart, half
 
 import vcc
+from vcc.hosts.reader import Wrapped
 
-SETTINGS = vcc.VccConfig(scales=(128, 16, 1), budget=(128, 128), window_layers=3, vip_window="own", explore=0.0,
+SETTINGS = vcc.VccConfig(scales=(128, 16, 1), budget=(128, 64), window_layers=3, vip_window="own", explore=0.0,
                          dense_below=513)
-LOOKS = 2  # passages that are read again
 WAYS: dict[str, Any] = {"vcc": ReadByVcc, "windows": ReadByWindows, "twice": ReadTwice}
 HIDDEN_AT = (4_096, 16_384, 65_536, 131_072)  # tokens of the documents that paragraphs are hidden in
 
@@ -43,17 +43,18 @@ def main() -> None:
     parser.add_argument("--way", choices=tuple(WAYS), required=True)
     parser.add_argument("--name", help="of what is written; unless given, the way")
     parser.add_argument("--window-layers", type=int, default=3)
-    parser.add_argument("--budget", type=int, nargs=2, default=(128, 128), help="segments of 128 and 16 tokens opened")
+    parser.add_argument("--budget", type=int, nargs=2, default=(128, 64), help="segments of 128 and 16 tokens opened")
     parser.add_argument("--minutes", type=float, default=6.5)
     parser.add_argument("--rate", type=float, default=1e-4)
     parser.add_argument("--examples", type=int, default=300, help="to score of each set of hidden paragraphs")
     parser.add_argument("--contracts", type=float, default=0.5, help="share of the batches that are contracts")
+    parser.add_argument("--shortest", type=int, default=1_500, help="tokens in a page, at most, to begin with")
     parser.add_argument("--model", type=Path, help="go on with this one, or only score it with --minutes 0")
     run(**vars(parser.parse_args()))
 
 
 def run(prepared: Path, out: Path, way: str, name: str | None, window_layers: int, budget: tuple[int, int],
-        minutes: float, rate: float, examples: int, contracts: float, model: Path | None) -> None:
+        minutes: float, rate: float, examples: int, contracts: float, shortest: int, model: Path | None) -> None:
     out.mkdir(parents=True, exist_ok=True)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
@@ -61,16 +62,18 @@ def run(prepared: Path, out: Path, way: str, name: str | None, window_layers: in
     data = load(prepared / "tokens.npz.xz")
     start = AutoModelForQuestionAnswering.from_pretrained(
         model or prepared, dtype=torch.float32, attention_probs_dropout_prob=0.0)
+    if isinstance(start, Wrapped):
+        start = vcc.unwrap(start)
     settings = replace(SETTINGS, window_layers=window_layers, budget=tuple(budget))
     reading: Way = WAYS[way](start.to(device) if way == "windows" else vcc.wrap(start, settings).to(device))
     name = name or way
     note: dict[str, Any] = {"way": way, "minutes": minutes, "rate": rate}
     if way != "windows":
         note["settings"] = settings.to_dict()
-        start.config.framed_windows = True  # how `vcc ask` reads with it
-        start.config.second_looks = LOOKS if way == "twice" else 0
+        reading.model.config.framed_windows = True  # how `vcc ask` reads with it
+        reading.model.config.second_looks = LOOKS if way == "twice" else 0
     if minutes:
-        note |= train(reading, Mixture(data, contracts=contracts), minutes, rate)
+        note |= train(reading, Mixture(data, contracts=contracts, shortest=shortest), minutes, rate)
         reading.model.half().save_pretrained(out / name)
         reading.model.float()
     with half(reading.model), turn(out / "lock"):

@@ -23,15 +23,16 @@ from vcc.core.tree import SegmentTree, flatten_tree
 from vcc.data.features import Frame
 from vcc.data.framing import framed, framed_places
 from vcc.documents.asker import Recorder
-from vcc.documents.close_reading import Batch, Passage, batch, passages, room, window_logits
+from vcc.documents.close_reading import Batch, Lead, Passage, batch, passages, room, window_logits
 from vcc.encode import Step, read_once, run_layers, run_windows
 from vcc.hosts.reader import find_reader
 
 CLS, SEP = 101, 102  # of BERT's vocabulary
 AROUND = Frame(np.array([CLS]), np.array([SEP]), np.array([SEP]), 1)
 LONGEST = 256  # tokens in an answer
+LOOKS = 6  # passages that are read again, at most
 Found = tuple[float, int, int, float]  # score, first and last token, score of no answer beside it
-BUDGETS = ((32, 64), (64, 64), (64, 128), (128, 128), (128, 128))  # drawn in training, so that any serves
+BUDGETS = ((32, 64), (64, 64), (128, 64), (128, 64), (128, 128))  # drawn in training, so that any serves
 
 
 class Way(Protocol):
@@ -272,7 +273,7 @@ def joined(parts: Sequence[Batch]) -> Batch:
 class ReadTwice(ReadByVcc):
     """VCC finds the place; the windows around it are read again, by the same model. It learns both at once."""
 
-    looks: int = 2
+    looks: int = LOOKS
     windows: int = 48  # in a step
 
     def __post_init__(self) -> None:
@@ -285,7 +286,7 @@ class ReadTwice(ReadByVcc):
 
     @torch.no_grad()
     def find(self, page: Page) -> list[list[Found]]:
-        spans = [[(a, b) for _, a, b, _ in some] for some in super().find(page)]
+        spans = [[Lead(a, b, s - null) for s, a, b, null in apart(some, 20)] for some in super().find(page)]
         rooms = [room(q.ids, AROUND, self.close.size) for q in page.questions]
         return self.close.look(page, passages(spans, rooms, len(page.ids), self.looks))
 

@@ -24,8 +24,8 @@ from vcc.data.answers import ScoredSpan, best_spans
 from vcc.data.features import Frame, tokenize_text
 from vcc.data.framing import framed, framed_places
 from vcc.documents.answers import Reply, answer_at, merge_overlaps
+from vcc.documents.close_reading import Lead, passages, room, window_logits
 from vcc.documents.close_reading import batch as window_batch
-from vcc.documents.close_reading import passages, room, window_logits
 from vcc.documents.document import Document, DocumentError
 from vcc.documents.heatmap import Floats, Reading, openness_of
 from vcc.documents.models import ModelError
@@ -42,7 +42,7 @@ WINDOWS_AT_ONCE = 64  # of a second look
 # Of the model's configuration:
 THRESHOLD = "no_answer_threshold"  # how far "no answer" must lead to win; else 0
 FRAMED = "framed_windows"  # whether each window of a document stands between special tokens
-LOOKS = "second_looks"  # passages of a document that are read again with the question; else none
+LOOKS = "second_looks"  # passages of a document, at most, that are read again with the question; else none
 
 Ints = NDArray[np.integer]
 Progress = Callable[[int, int], None]  # tokens read or questions asked, and all of them
@@ -303,7 +303,7 @@ class Asker:
         window = self.reader.vcc_settings.window
         asked = [tokenize_text(question, self.tokenizer).ids for question in questions]
         rooms = [room(ids, self.frame, window) for ids in asked]
-        places = [[(span.first, span.last) for span in some] if size >= window // 4 else []
+        places = [[Lead(span.first, span.last, span.score) for span in some] if size >= window // 4 else []
                   for some, size in zip(found, rooms, strict=True)]
         chosen = passages(places, rooms, index.tokens, looks)
         better = [[] if some else list(old) for some, old in zip(places, found, strict=True)]

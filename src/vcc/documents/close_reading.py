@@ -15,6 +15,7 @@ from torch import Tensor
 from vcc.data.features import Frame
 
 Ints = NDArray[np.integer]
+BEHIND = 8.0  # a span whose score is that far below no answer has no chance
 
 
 class Passage(NamedTuple):
@@ -37,13 +38,22 @@ def room(question: Ints, frame: Frame, window: int) -> int:
     return max(0, window - len(question) - len(frame.before) - len(frame.between) - len(frame.after))
 
 
-def passages(spans: Sequence[Sequence[tuple[int, int]]], rooms: Sequence[int], n: int, looks: int) -> list[Passage]:
-    """For each question, the passages around its best spans (first and last token, best first), at most `looks`."""
+class Lead(NamedTuple):
+    """A span and how far its score is above that of no answer."""
+
+    first: int
+    last: int
+    lead: float
+
+
+def passages(spans: Sequence[Sequence[Lead]], rooms: Sequence[int], n: int, looks: int) -> list[Passage]:
+    """For each question the passages around its spans, best first, at most `looks`: the best in any case, the others
+    where the first reading gave them a chance. So a question without an answer costs one look."""
     chosen: list[Passage] = []
     for question, (some, size) in enumerate(zip(spans, rooms, strict=True)):
         starts: list[int] = []
-        for first, last in some:
-            if len(starts) == looks:
+        for first, last, lead in some:
+            if len(starts) == looks or (starts and lead < -BEHIND):
                 break
             if not any(start <= first and last < start + size for start in starts):
                 starts.append(max(0, min((first + last - size) // 2, n - size)))
