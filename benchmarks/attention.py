@@ -350,12 +350,20 @@ def candidates(problem: Problem) -> Iterator[tuple[str, Callable[..., Tensor], l
 
         return run
 
+    weight = (rows.counts / rows.counts.amax(1, keepdim=True))[:, None, :, None].to(BF16).expand(*v.shape[:3], 1)
+
+    def weighted(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Keys that weigh c tokens as a ratio of plain attentions, to c v and to c: no mask, 8 more columns of values."""
+        out = with_kernel(cudnn)(q, k, F.pad(torch.cat([v * weight, weight], -1), (0, 7)))
+        return out[..., :FEATURES] / out[..., FEATURES : FEATURES + 1]
+
     yield "no bias: flash", with_kernel(flash), [q, k, v]
     yield "no bias: cudnn", with_kernel(cudnn), [q, k, v]
     yield "keys: sdpa", lambda q, k, v: attend(q, k, v, rows, backend="sdpa"), [q, k, v]
     yield "keys: flash folded to 96", folded(flash, 96), [q, k, v]
     yield "keys: cudnn folded", folded(cudnn, 72), [q, k, v]
     yield "keys: cudnn mask", lambda q, k, v: with_kernel(cudnn)(q, k, v, mask), [q, k, v]
+    yield "keys: cudnn weighted values", weighted, [q, k, v]
     yield "keys: efficient mask", lambda q, k, v: with_kernel(efficient)(q, k, v, mask), [q, k, v]
     yield "keys: triton", lambda q, k, v: attend(q, k, v, rows, backend="triton"), [q, k, v]
     if problem in (LONG, WINDOWS[-1]):
