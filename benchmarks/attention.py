@@ -353,7 +353,7 @@ def candidates(problem: Problem) -> Iterator[tuple[str, Callable[..., Tensor], l
     weight = (rows.counts / rows.counts.amax(1, keepdim=True))[:, None, :, None].to(BF16).expand(*v.shape[:3], 1)
 
     def weighted(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Keys that weigh c tokens as a ratio of plain attentions, to c v and to c: no mask, 8 more columns of values."""
+        """Keys that weigh c tokens as a ratio of plain attentions, to c v and to c: no mask, 8 more columns."""
         out = with_kernel(cudnn)(q, k, F.pad(torch.cat([v * weight, weight], -1), (0, 7)))
         return out[..., :FEATURES] / out[..., FEATURES : FEATURES + 1]
 
