@@ -25,9 +25,10 @@ from typing import Any
 import torch
 from data import Haystack, Mixture, Page, Prepared, Question, hide, load, moved
 from transformers import AutoModelForQuestionAnswering
-from ways import LOOKS, ReadByVcc, ReadByWindows, ReadTwice, Way, apart, half
+from ways import LOOKS, Found, ReadByVcc, ReadByWindows, ReadTwice, Way, half
 
 import vcc
+from vcc.data.answers import apart
 from vcc.hosts.reader import Wrapped
 
 SETTINGS = vcc.VccConfig(scales=(128, 16, 1), budget=(128, 64), window_layers=3, vip_window="own", explore=0.0,
@@ -183,11 +184,12 @@ def find_all(way: Way, data: Prepared, examples: int, path: Path) -> dict[str, A
     return note
 
 
-def line(name: str, question: Question, page: Page, found: list[Any]) -> dict[str, Any]:
+def line(name: str, question: Question, page: Page, found: list[Found]) -> dict[str, Any]:
     """Spans as tokens of the page, and where the page holds the answer, from which scoring finds the text."""
+    best = found[:1] if name.startswith("hidden") else []  # it may lie in the haystack
     return {"set": name, "question": question.number, "right": question.spans[:1],
-            "found": [[round(s, 4), a, b, round(null, 4)] for s, a, b, null in found],
-            "words": [page.ids[a : b + 1].tolist() for _, a, b, _ in found[:1]] if name.startswith("hidden") else []}
+            "found": [[round(one.score + one.none, 4), one.first, one.last, round(one.none, 4)] for one in found],
+            "words": [page.ids[one.first : one.last + 1].tolist() for one in best]}
 
 
 def wait() -> None:

@@ -5,7 +5,6 @@ Both have the same head, start and end logits per token, "no answer" being those
 best spans of a page for each of its questions.
 """
 
-import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,26 +12,34 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from data import Page, Span
+from data import Ints, Page, Span
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vcc.core.cut import child_nodes
 from vcc.core.rows import Rows
-from vcc.core.tree import SegmentTree, flatten_tree
+from vcc.core.tree import SegmentTree, flatten_tree, project_tree
+from vcc.data.answers import ScoredSpan, apart
 from vcc.data.features import Frame
 from vcc.data.framing import framed, framed_places
 from vcc.documents.asker import Recorder
-from vcc.documents.close_reading import Batch, Lead, Passage, batch, passages, room, window_logits
+from vcc.documents.close_reading import Passage, batch, passages, room, window_logits
 from vcc.encode import Step, read_once, run_layers, run_windows
 from vcc.hosts.reader import find_reader
 
 CLS, SEP = 101, 102  # of BERT's vocabulary
 AROUND = Frame(np.array([CLS]), np.array([SEP]), np.array([SEP]), 1)
+Pair = tuple[Ints, Ints]  # a question and a passage
 LONGEST = 256  # tokens in an answer
 LOOKS = 6  # passages that are read again, at most
-Found = tuple[float, int, int, float]  # score, first and last token, score of no answer beside it
 BUDGETS = ((32, 64), (64, 64), (128, 64), (128, 64), (128, 128))  # drawn in training, so that any serves
+
+
+@dataclass(frozen=True)
+class Found(ScoredSpan):
+    """A span; its score is its lead over `none`, the score of no answer where it was found."""
+
+    none: float
 
 
 class Way(Protocol):
@@ -77,7 +84,7 @@ def best_of(logits: Tensor, none: Tensor, top: int) -> list[list[Found]]:
     score, first = (logits[..., 0] + best[:, 0]).topk(min(top, n), dim=1)
     last = where[:, 0].gather(1, first)
     rows = zip(score.tolist(), first.tolist(), last.tolist(), none.tolist(), strict=True)
-    return [[(s, a, b, null) for s, a, b in zip(*row, strict=True) if s > -1e8] for *row, null in rows]
+    return [[Found(a, b, s - null, null) for s, a, b in zip(*row, strict=True) if s > -1e8] for *row, null in rows]
 
 
 # ------------------------------------------------------------------------------------------------------------------ vcc
@@ -125,10 +132,7 @@ class ReadByVcc:
         head = self.model.qa_outputs
         weight = head.weight.float().t()
         with torch.autocast(self.device.type, enabled=False):  # the tree is float32
-            # The head is linear, so it may be applied to means and differences before they are added up.
-            small = replace(after, means=after.means @ weight,
-                            differences=tuple(difference @ weight for difference in after.differences))
-            logits = flatten_tree(small).hidden[:, self.places(pages)]
+            logits = flatten_tree(project_tree(after, weight)).hidden[:, self.places(pages)]
             lengths = torch.tensor([len(page.ids) for page in pages], device=self.device)[owner]
             beyond = torch.arange(logits.shape[1], device=self.device) >= lengths[:, None]
             logits = logits.masked_fill(beyond[..., None], -1e9)
@@ -217,7 +221,7 @@ class ReadByWindows:
 
     def losses(self, pages: Sequence[Page]) -> Iterator[Tensor]:
         """All windows with an answer, and as many without."""
-        chosen: list[tuple[Page, Passage, list[Span]]] = []
+        chosen: list[tuple[Pair, list[Span]]] = []
         for page in pages:
             for i, q in enumerate(page.questions):
                 size, first = room(q.ids, AROUND, self.size), len(q.ids) + 1
@@ -226,17 +230,18 @@ class ReadByWindows:
                 positive = [s for s in inside if inside[s]]
                 negative = [s for s in inside if not inside[s]]
                 some = positive + random.sample(negative, min(len(negative), max(2, len(positive))))
-                chosen += [(page, Passage(i, s), inside[s]) for s in some]
+                chosen += [(self.pair(page, Passage(i, s)), inside[s]) for s in some]
         random.shuffle(chosen)
         for at in range(0, len(chosen), self.batch):
             part = chosen[at : at + self.batch]
             with half(self.model):
-                logits = window_logits(self.model, joined([self.rows(page, [one]) for page, one, _ in part]))
-            right = right_places([spans for _, _, spans in part], logits.shape[1] - 1).to(self.device)
+                logits = window_logits(self.model, batch([pair for pair, _ in part], AROUND))
+            right = right_places([spans for _, spans in part], logits.shape[1] - 1).to(self.device)
             yield (any_of(logits[..., 0], right[0]) + any_of(logits[..., 1], right[1])).mean() / 2
 
-    def rows(self, page: Page, asked: Sequence[Passage]) -> Batch:
-        return batch(asked, [q.ids for q in page.questions], page.ids, AROUND, self.size)
+    def pair(self, page: Page, asked: Passage) -> Pair:
+        question = page.questions[asked.question].ids
+        return question, page.ids[asked.start : asked.start + room(question, AROUND, self.size)]
 
     @torch.no_grad()
     def find(self, page: Page) -> list[list[Found]]:
@@ -248,22 +253,14 @@ class ReadByWindows:
         found: list[list[Found]] = [[] for _ in page.questions]
         for at in range(0, len(asked), 4 * self.batch):
             some = asked[at : at + 4 * self.batch]
-            given = self.rows(page, some)
+            given = batch([self.pair(page, one) for one in some], AROUND)
             logits = window_logits(self.model, given)
             none = logits[:, 0].sum(1)
             logits[:, 0] = -torch.inf
             for one, first, spans in zip(some, given.first.tolist(), best_of(logits, none, 12), strict=True):
                 by = one.start - first
-                found[one.question] += [(s, a + by, b + by, null) for s, a, b, null in spans]
+                found[one.question] += [replace(span, first=span.first + by, last=span.last + by) for span in spans]
         return found
-
-
-def joined(parts: Sequence[Batch]) -> Batch:
-    """Batches of one window each as one."""
-    longest = max(part.ids.shape[1] for part in parts)
-    wide = [torch.cat([F.pad(getattr(part, name), (0, longest - part.ids.shape[1])) for part in parts])
-            for name in ("ids", "mask", "types")]
-    return Batch(*wide, torch.cat([part.first for part in parts]), torch.cat([part.end for part in parts]))
 
 
 # ----------------------------------------------------------------------------------------------------------------- both
@@ -286,17 +283,6 @@ class ReadTwice(ReadByVcc):
 
     @torch.no_grad()
     def find(self, page: Page) -> list[list[Found]]:
-        spans = [[Lead(a, b, s - null) for s, a, b, null in apart(some, 20)] for some in super().find(page)]
+        spans = [apart(some, 20) for some in super().find(page)]
         rooms = [room(q.ids, AROUND, self.close.size) for q in page.questions]
         return self.close.look(page, passages(spans, rooms, len(page.ids), self.looks))
-
-
-def apart(found: Sequence[Found], top: int) -> list[Found]:
-    """The best spans that do not overlap, by how far they lead over no answer."""
-    kept: list[Found] = []
-    for one in sorted(found, key=lambda one: one[3] - one[0] if math.isfinite(one[3]) else -one[0]):
-        if len(kept) == top:
-            break
-        if all(one[2] < other[1] or one[1] > other[2] for other in kept):
-            kept.append(one)
-    return kept

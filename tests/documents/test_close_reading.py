@@ -3,8 +3,9 @@
 import numpy as np
 import torch
 
+from vcc.data.answers import ScoredSpan as Lead  # whose score is its lead over no answer
 from vcc.data.features import Frame
-from vcc.documents.close_reading import BEHIND, Lead, Passage, batch, passages, room
+from vcc.documents.close_reading import BEHIND, Passage, batch, passages, room
 
 FRAME = Frame(np.array([101]), np.array([102]), np.array([102]), 1)
 
@@ -24,7 +25,8 @@ def test_spans_without_a_chance_are_not_looked_at_but_the_best_one_is() -> None:
 
 def test_windows_hold_the_question_and_the_passage() -> None:
     document, questions = np.arange(1000, 1030), [np.array([7, 8]), np.array([9])]
-    given = batch([Passage(0, 3), Passage(1, 28)], questions, document, FRAME, window=10)
+    rooms = [room(question, FRAME, 10) for question in questions]
+    given = batch([(questions[0], document[3 : 3 + rooms[0]]), (questions[1], document[28 : 28 + rooms[1]])], FRAME)
     assert given.ids[0].tolist() == [101, 7, 8, 102, 1003, 1004, 1005, 1006, 1007, 102]
     assert given.ids[1].tolist() == [101, 9, 102, 1028, 1029, 102, 0, 0, 0, 0]
     assert given.mask[1].tolist() == [1] * 6 + [0] * 4

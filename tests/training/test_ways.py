@@ -10,12 +10,13 @@ import torch
 from transformers import BertConfig, BertForQuestionAnswering
 
 import vcc
+from vcc.data.answers import apart
 from vcc.documents.asker import Recorder
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "training"))
 
 from data import ASKED, REWORDED, TWISTED, Haystack, Mixture, Page, Prepared, Question, Unit, hide, load, save
-from ways import CLS, SEP, ReadByVcc, ReadByWindows, ReadTwice, apart
+from ways import CLS, SEP, ReadByVcc, ReadByWindows, ReadTwice
 
 SETTINGS = vcc.VccConfig(scales=(32, 8, 1), budget=(3, 4), window=24, window_layers=1, vip_window="own", explore=0.0,
                          dense_below=0)
@@ -65,8 +66,9 @@ def test_every_way_learns_from_pages_and_finds_spans_inside_them() -> None:
         assert way.model.bert.encoder.layer[0].attention.self.query.weight.grad.abs().sum() > 0
         for found in way.find(pages[0]):
             kept = apart(found, 5)
-            assert kept and all(0 <= a <= b < 100 for _, a, b, _ in kept)
-            assert all(one[2] < other[1] or one[1] > other[2] for one in kept for other in kept if one is not other)
+            assert kept and all(0 <= one.first <= one.last < 100 for one in kept)
+            pairs = [(one, other) for one in kept for other in kept if one is not other]
+            assert all(one.last < other.first or one.first > other.last for one, other in pairs)
 
 
 def test_choosing_is_taught_only_where_there_is_a_choice() -> None:

@@ -1,6 +1,6 @@
 """`SegmentTree`, the paper's T(C): means at the coarsest scale and, below, each node's difference from its parent."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from torch import Tensor
@@ -84,6 +84,12 @@ def flatten_tree(tree: SegmentTree) -> Rows:
         nodes = (nodes[:, :, None] - siblings(difference, fan_out)).flatten(1, 2)
     n = tree.length
     return Rows(nodes[:, :n], tree.counts[-1][:, :n], tree.positions[-1][:, :n])
+
+
+def project_tree(tree: SegmentTree, weight: Tensor) -> SegmentTree:
+    """The tree of x @ weight (D, k): a linear map may be applied to means and differences before they are added up."""
+    means, differences = tree.means @ weight, tuple(difference @ weight for difference in tree.differences)
+    return replace(tree, means=means, differences=differences)
 
 
 def copy_tree(tree: SegmentTree, batch: int) -> SegmentTree:

@@ -1,8 +1,8 @@
 """From a model's output to predictions: spans of the document, a choice, or text."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +20,20 @@ class ScoredSpan:
     first: int
     last: int
     score: float
+
+
+Span = TypeVar("Span", bound=ScoredSpan)
+
+
+def apart(spans: Iterable[Span], most: int) -> list[Span]:
+    """The best that do not overlap, best first."""
+    kept: list[Span] = []
+    for span in sorted(spans, key=lambda span: -span.score):
+        if len(kept) == most:
+            break
+        if all(span.last < other.first or span.first > other.last for other in kept):
+            kept.append(span)
+    return kept
 
 
 def best_spans(start: Tensor, end: Tensor, top: int, max_tokens: int) -> list[ScoredSpan]:

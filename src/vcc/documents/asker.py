@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vcc.core.rows import Rows
-from vcc.core.tree import SegmentTree, build_tree, flatten_tree
-from vcc.data.answers import ScoredSpan, best_spans
+from vcc.core.tree import SegmentTree, build_tree, flatten_tree, project_tree
+from vcc.data.answers import ScoredSpan, apart, best_spans
 from vcc.data.features import Frame, tokenize_text
 from vcc.data.framing import framed, framed_places
 from vcc.documents.answers import Reply, answer_at, merge_overlaps
-from vcc.documents.close_reading import Lead, passages, room, window_logits
 from vcc.documents.close_reading import batch as window_batch
+from vcc.documents.close_reading import passages, room, window_logits
 from vcc.documents.document import Document, DocumentError
 from vcc.documents.heatmap import Floats, Reading, openness_of
 from vcc.documents.models import ModelError
@@ -232,15 +232,9 @@ class Asker:
         """Start and end logits of the document's tokens (Q, n, 2), and of no answer (Q,)."""
         vips, tree = ask(host, self.vips(questions), index.tree, self.reader.vcc_settings, watch)
         head = self.model.qa_outputs
-        # Nothing follows BERT's last layer and the head is linear, so means and differences may go through it before
-        # they are added up: 2 numbers a token instead of D.
+        # Nothing follows BERT's last layer and the head is linear: 2 numbers a token are added up instead of D.
         if type(self.host).finish is BertHost.finish:
-            weight = head.weight.to(tree.means.dtype).t()
-            differences = tuple(difference @ weight for difference in tree.differences)
-            small = SegmentTree(
-                tree.scales, tree.length, tree.means @ weight, differences, tree.counts, tree.positions
-            )
-            logits = flatten_tree(small).hidden + head.bias
+            logits = flatten_tree(project_tree(tree, head.weight.to(tree.means.dtype).t())).hidden + head.bias
         else:
             logits = head(self.host.finish(flatten_tree(tree).hidden.to(head.weight.dtype)))
         none = head(self.host.finish(vips.hidden[:, :1]))[:, 0].sum(1)
@@ -303,13 +297,14 @@ class Asker:
         window = self.reader.vcc_settings.window
         asked = [tokenize_text(question, self.tokenizer).ids for question in questions]
         rooms = [room(ids, self.frame, window) for ids in asked]
-        places = [[Lead(span.first, span.last, span.score) for span in some] if size >= window // 4 else []
-                  for some, size in zip(found, rooms, strict=True)]
-        chosen = passages(places, rooms, index.tokens, looks)
-        better = [[] if some else list(old) for some, old in zip(places, found, strict=True)]
+        looked = [size >= window // 4 for size in rooms]
+        chosen = passages([some if look else [] for some, look in zip(found, looked, strict=True)], rooms,
+                          index.tokens, looks)
+        better = [[] if look else list(some) for some, look in zip(found, looked, strict=True)]
         for at in range(0, len(chosen), WINDOWS_AT_ONCE):
             some = chosen[at : at + WINDOWS_AT_ONCE]
-            given = window_batch(some, asked, index.ids, self.frame, window)
+            pairs = [(asked[i], index.ids[start : start + rooms[i]]) for i, start in some]
+            given = window_batch(pairs, self.frame)
             logits = window_logits(self.model, given).cpu()
             none = logits[:, 0].sum(1).tolist()
             logits[:, 0] = -torch.inf
@@ -368,15 +363,6 @@ class Asker:
         )
         rows = tuple((step.layer, step.rows) for step in steps)
         return reading, Facts(index.tokens, 1, rows, index.seconds, time.perf_counter() - start)
-
-
-def apart(spans: Sequence[ScoredSpan], most: int) -> list[ScoredSpan]:
-    """The best that do not overlap, best first: passages may share some tokens."""
-    kept: list[ScoredSpan] = []
-    for span in sorted(spans, key=lambda span: -span.score):
-        if len(kept) < most and all(span.last < other.first or span.first > other.last for other in kept):
-            kept.append(span)
-    return kept
 
 
 def token_scores(scales: tuple[int, ...], opened: Sequence[Ints], scores: Sequence[Floats]) -> Floats:

@@ -11,7 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
+from vcc.data.answers import ScoredSpan
 from vcc.data.features import Frame
 
 Ints = NDArray[np.integer]
@@ -38,51 +40,36 @@ def room(question: Ints, frame: Frame, window: int) -> int:
     return max(0, window - len(question) - len(frame.before) - len(frame.between) - len(frame.after))
 
 
-class Lead(NamedTuple):
-    """A span and how far its score is above that of no answer."""
-
-    first: int
-    last: int
-    lead: float
-
-
-def passages(spans: Sequence[Sequence[Lead]], rooms: Sequence[int], n: int, looks: int) -> list[Passage]:
+def passages(spans: Sequence[Sequence[ScoredSpan]], rooms: Sequence[int], n: int, looks: int) -> list[Passage]:
     """For each question the passages around its spans, best first, at most `looks`: the best in any case, the others
-    where the first reading gave them a chance. So a question without an answer costs one look."""
+    where the first reading gave them a chance. So a question without an answer costs one look.
+
+    The score of a span is its lead over no answer.
+    """
     chosen: list[Passage] = []
     for question, (some, size) in enumerate(zip(spans, rooms, strict=True)):
         starts: list[int] = []
-        for first, last, lead in some:
-            if len(starts) == looks or (starts and lead < -BEHIND):
+        for span in some:
+            if len(starts) == looks or (starts and span.score < -BEHIND):
                 break
-            if not any(start <= first and last < start + size for start in starts):
-                starts.append(max(0, min((first + last - size) // 2, n - size)))
+            if not any(start <= span.first and span.last < start + size for start in starts):
+                starts.append(max(0, min((span.first + span.last - size) // 2, n - size)))
         chosen += [Passage(question, start) for start in starts]
     return chosen
 
 
-def batch(asked: Sequence[Passage], questions: Sequence[Ints], document: Ints, frame: Frame, window: int) -> Batch:
-    """The windows of some passages, padded to `window` tokens at most."""
+def batch(pairs: Sequence[tuple[Ints, Ints]], frame: Frame) -> Batch:
+    """The windows of questions and passages, padded to the longest."""
     rows, types, first, end = [], [], [], []
-    for passage in asked:
-        question = questions[passage.question]
+    for question, passage in pairs:
         before = np.concatenate([frame.before, question, frame.between])
-        piece = document[passage.start : passage.start + room(question, frame, window)]
-        rows.append(np.concatenate([before, piece, frame.after]))
-        types.append(np.concatenate([np.zeros(len(before)), np.full(len(rows[-1]) - len(before), frame.second_type)]))
+        rows.append(torch.as_tensor(np.concatenate([before, passage, frame.after])).long())
+        types.append((torch.arange(len(rows[-1])) >= len(before)) * frame.second_type)
         first.append(len(before))
-        end.append(len(before) + len(piece))
-    longest = max(map(len, rows))
-    lengths = torch.tensor([len(row) for row in rows])
-    return Batch(padded(rows, longest), (torch.arange(longest) < lengths[:, None]).long(), padded(types, longest),
-                 torch.tensor(first), torch.tensor(end))
-
-
-def padded(rows: Sequence[Ints], length: int) -> Tensor:
-    full = np.zeros((len(rows), length), np.int64)
-    for place, row in zip(full, rows, strict=True):
-        place[: len(row)] = row
-    return torch.from_numpy(full)
+        end.append(len(before) + len(passage))
+    ids = pad_sequence(rows, batch_first=True)
+    mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+    return Batch(ids, mask, pad_sequence(types, batch_first=True), torch.tensor(first), torch.tensor(end))
 
 
 def window_logits(model: Any, given: Batch) -> Tensor:
