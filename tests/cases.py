@@ -64,6 +64,7 @@ def cases(draw: st.DrawFn, longest: int = 40) -> Case:
         window=draw(st.integers(1, 12)),
         window_layers=draw(st.integers(0, 2)),
         vip_window=draw(st.sampled_from(["inline", "own"])),
+        score=draw(st.sampled_from(["attention", "attention", "similarity"])),
         max_vips=draw(st.sampled_from([None, None, longest])),
     )
     rows = replace(random_rows(batch, n, seed=seed), counts=counts)

@@ -6,7 +6,8 @@ from vcc import VccConfig
 
 
 def test_a_configuration_survives_json() -> None:
-    config = VccConfig(scales=(256, 16, 1), budget=(40, 90), window_layers=2, vip_window="own", dense_below=0)
+    config = VccConfig(scales=(256, 16, 1), budget=(40, 90), window_layers=2, vip_window="own",
+                       score="similarity", dense_below=0)
     assert VccConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
 
@@ -43,6 +44,7 @@ BAD = [
     ("window_layers", -1, "at least 0"),
     ("window_layers", True, "a whole number of layers"),
     ("vip_window", "outside", '"inline" or "own"'),
+    ("score", "distance", '"attention" or "similarity"'),
     ("explore", -0.1, "from 0 to 1"),
     ("explore", 1.1, "from 0 to 1"),
     ("explore", float("nan"), "from 0 to 1"),

@@ -137,6 +137,19 @@ def only(cut: Cut, element: int) -> Cut:
     return Cut(*(tuple(place[[element]] for place in places) for places in (cut.opened, cut.kept, cut.opened_nodes)))
 
 
+def test_similarity_opens_the_node_that_is_like_the_vips() -> None:
+    host, rows = tiny_host(layers=1), random_rows(1, 33)
+    hidden = rows.hidden.clone()
+    hidden[0, 21:25] = hidden[0, 0]  # the context starts at 1: these are its tokens 20 to 23, node 5 of 4 tokens each
+    vip_mask = torch.zeros(1, 33, dtype=torch.int64)
+    vip_mask[0, 0] = 1
+    cuts: list[Cut] = []
+    config = VccConfig(scales=(16, 4, 1), budget=(1, 1), window_layers=0, score="similarity")
+    encode(host, replace(rows, hidden=hidden), vip_mask, config, lambda step: cuts.append(step.cut))
+    assert [nodes.tolist() for nodes in cuts[0].opened_nodes] == [[[1]], [[5]]]
+    assert cuts[0].scores[1].shape == (1, 4) and cuts[0].scores[1].argmax() == 1
+
+
 # A batch element must come out as if it were alone.
 
 HOSTS = [tiny_host(layers=3), tiny_host(layers=3, pre_norm=False), tiny_host(layers=3, distance=0.05)]

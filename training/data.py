@@ -23,6 +23,7 @@ class Question:
     spans: tuple[Span, ...]  # of its unit or page; none: no answer
     kind: int = ASKED
     number: int = 0  # among all questions of its set
+    near: int | None = None  # where its own paragraph begins, which need not hold an answer
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def hide(units: Sequence[Unit], haystack: Haystack, length: int, chance: random.
 
 
 def moved(question: Question, by: int) -> Question:
-    return replace(question, spans=tuple((first + by, last + by) for first, last in question.spans))
+    return replace(question, spans=tuple((first + by, last + by) for first, last in question.spans), near=by)
 
 
 @dataclass
@@ -156,6 +157,7 @@ class Mixture:
     contracts: float = 0.5  # the share of batches that are contracts
     tokens: int = 40_960  # in a batch
     rows: int = 160_000  # in a batch, in each compressed layer: about so many tokens are seen at once
+    trees: int = 2_400_000  # tokens in the trees of a batch, one for each question
     shortest: int = 1_500  # the longest page at the start
     longest: int = 49_152  # and at the end
     grown: float = 0.5  # when
@@ -183,7 +185,7 @@ class Mixture:
 
     def asked(self, length: int) -> int:
         """Questions in a batch of pages as long as that."""
-        return min(160, self.rows // min(length + 40, 2_700))
+        return min(160, self.rows // min(length + 40, 2_700), self.trees // length)
 
     def contract_pages(self) -> list[Page]:
         first = self.chance.randrange(len(self.by_length))

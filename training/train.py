@@ -9,6 +9,7 @@ Both may share the GPU, as above: then they train for the same time side by side
 
 import argparse
 import contextlib
+import copy
 import fcntl
 import json
 import lzma
@@ -31,8 +32,7 @@ import vcc
 from vcc.data.answers import apart
 from vcc.hosts.reader import Wrapped
 
-SETTINGS = vcc.VccConfig(scales=(128, 16, 1), budget=(128, 64), window_layers=3, vip_window="own", explore=0.0,
-                         dense_below=513)
+SETTINGS = vcc.VccConfig(scales=(128, 16, 1), budget=(128, 32), vip_window="own", explore=0.0, dense_below=513)
 WAYS: dict[str, Any] = {"vcc": ReadByVcc, "windows": ReadByWindows, "twice": ReadTwice}
 HIDDEN_AT = (4_096, 16_384, 65_536, 131_072)  # tokens of the documents that paragraphs are hidden in
 
@@ -43,19 +43,24 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "out")))
     parser.add_argument("--way", choices=tuple(WAYS), required=True)
     parser.add_argument("--name", help="of what is written; unless given, the way")
-    parser.add_argument("--window-layers", type=int, default=3)
-    parser.add_argument("--budget", type=int, nargs=2, default=(128, 64), help="segments of 128 and 16 tokens opened")
+    parser.add_argument("--layers", type=int, default=7, help="of the model that VCC reads with; MiniLM has 6")
+    parser.add_argument("--window-layers", type=int, default=6)
+    parser.add_argument("--score", choices=("attention", "similarity"), default="similarity")
+    parser.add_argument("--budget", type=int, nargs=2, default=(128, 32), help="segments of 128 and 16 tokens opened")
     parser.add_argument("--minutes", type=float, default=6.5)
     parser.add_argument("--rate", type=float, default=1e-4)
     parser.add_argument("--examples", type=int, default=300, help="to score of each set of hidden paragraphs")
     parser.add_argument("--contracts", type=float, default=0.5, help="share of the batches that are contracts")
     parser.add_argument("--shortest", type=int, default=1_500, help="tokens in a page, at most, to begin with")
+    parser.add_argument("--longest", type=int, default=98_304, help="and at the end")
+    parser.add_argument("--looks", type=int, default=LOOKS, help="passages that are read again, at most")
     parser.add_argument("--model", type=Path, help="go on with this one, or only score it with --minutes 0")
     run(**vars(parser.parse_args()))
 
 
-def run(prepared: Path, out: Path, way: str, name: str | None, window_layers: int, budget: tuple[int, int],
-        minutes: float, rate: float, examples: int, contracts: float, shortest: int, model: Path | None) -> None:
+def run(prepared: Path, out: Path, way: str, name: str | None, layers: int, window_layers: int, score: str,
+        budget: tuple[int, int], minutes: float, rate: float, examples: int, contracts: float, shortest: int,
+        longest: int, looks: int, model: Path | None) -> None:
     out.mkdir(parents=True, exist_ok=True)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
@@ -65,16 +70,20 @@ def run(prepared: Path, out: Path, way: str, name: str | None, window_layers: in
         model or prepared, dtype=torch.float32, attention_probs_dropout_prob=0.0)
     if isinstance(start, Wrapped):
         start = vcc.unwrap(start)
-    settings = replace(SETTINGS, window_layers=window_layers, budget=tuple(budget))
+    if way != "windows":
+        grow(start, layers)
+    settings = replace(SETTINGS, window_layers=window_layers, score=score, budget=tuple(budget))
     reading: Way = WAYS[way](start.to(device) if way == "windows" else vcc.wrap(start, settings).to(device))
     name = name or way
     note: dict[str, Any] = {"way": way, "minutes": minutes, "rate": rate}
     if way != "windows":
         note["settings"] = settings.to_dict()
         reading.model.config.framed_windows = True  # how `vcc ask` reads with it
-        reading.model.config.second_looks = LOOKS if way == "twice" else 0
+        reading.model.config.second_looks = looks if way == "twice" else 0
+    if isinstance(reading, ReadTwice):
+        reading.looks = looks
     if minutes:
-        note |= train(reading, Mixture(data, contracts=contracts, shortest=shortest), minutes, rate)
+        note |= train(reading, Mixture(data, contracts=contracts, shortest=shortest, longest=longest), minutes, rate)
         reading.model.half().save_pretrained(out / name)
         reading.model.float()
     with half(reading.model), turn(out / "lock"):
@@ -83,6 +92,14 @@ def run(prepared: Path, out: Path, way: str, name: str | None, window_layers: in
         note |= {"gpu": torch.cuda.get_device_name(), "peak_gib": torch.cuda.max_memory_allocated() / 2**30}
     (out / f"run-{name}.json").write_text(json.dumps(note, indent=1))
     print(json.dumps(note, indent=1), flush=True)
+
+
+def grow(model: Any, layers: int) -> None:
+    """Copies of the last layer on top, to read compressed: those below keep what makes their mean states comparable."""
+    stack = model.base_model.encoder.layer
+    while len(stack) < layers:
+        stack.append(copy.deepcopy(stack[-1]))
+    model.config.num_hidden_layers = len(stack)
 
 
 @contextlib.contextmanager
@@ -142,8 +159,6 @@ def ahead(mixture: Mixture) -> Iterator[list[Page]]:
 
 def tests(data: Prepared, examples: int) -> Iterator[tuple[str, Page]]:
     """Every page to be scored, with the name of its set; the same again for everyone who asks."""
-    for unit in data.units["cuad_validation"]:
-        yield "cuad", Page(unit.ids, unit.questions)
     for unit in data.units["squad_validation"]:
         yield "squad", Page(unit.ids, unit.questions)
     for unit in data.units["hotpot_validation"][:examples]:
@@ -158,6 +173,8 @@ def tests(data: Prepared, examples: int) -> Iterator[tuple[str, Page]]:
         for unit, q in asked:
             ids, (place,) = hide([unit], haystack, length, chance)
             yield f"hidden-{length}", Page(ids, (moved(q, place),))
+    for unit in data.units["cuad_validation"]:  # last, when nothing else runs on the GPU, because they are timed
+        yield "cuad", Page(unit.ids, unit.questions)
 
 
 def find_all(way: Way, data: Prepared, examples: int, path: Path) -> dict[str, Any]:
@@ -175,8 +192,12 @@ def find_all(way: Way, data: Prepared, examples: int, path: Path) -> dict[str, A
             seconds.setdefault(name, []).append(time.perf_counter() - start)
             if isinstance(way, ReadByVcc):
                 opened.setdefault(name, []).extend(way.opened)
-            for q, spans in zip(page.questions, found, strict=True):
-                file.write(json.dumps(line(name, q, page, apart(spans, 20))) + "\n")
+            for i, (q, spans) in enumerate(zip(page.questions, found, strict=True)):
+                said = line(name, q, page, apart(spans, 20))
+                if isinstance(way, ReadTwice):
+                    said["first"] = [[round(one.score, 4), one.first, one.last] for one in way.first[i]]
+                    said["nodes"] = [[round(score, 5), place] for score, place in way.nodes[i]]
+                file.write(json.dumps(said) + "\n")
     note: dict[str, Any] = {"seconds_a_page": {name: sum(some[1:]) / max(len(some) - 1, 1)
                                                for name, some in seconds.items()}}
     if opened:

@@ -5,7 +5,9 @@ Both have the same head, start and end logits per token, "no answer" being those
 best spans of a page for each of its questions.
 """
 
+import itertools
 import random
+from bisect import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -22,7 +24,6 @@ from vcc.core.tree import SegmentTree, flatten_tree, project_tree
 from vcc.data.answers import ScoredSpan, apart
 from vcc.data.features import Frame
 from vcc.data.framing import framed, framed_places
-from vcc.documents.asker import Recorder
 from vcc.documents.close_reading import Passage, batch, passages, room, window_logits
 from vcc.encode import Step, read_once, run_layers, run_windows
 from vcc.hosts.reader import find_reader
@@ -32,7 +33,7 @@ AROUND = Frame(np.array([CLS]), np.array([SEP]), np.array([SEP]), 1)
 Pair = tuple[Ints, Ints]  # a question and a passage
 LONGEST = 256  # tokens in an answer
 LOOKS = 6  # passages that are read again, at most
-BUDGETS = ((32, 64), (64, 64), (128, 64), (128, 64), (128, 128))  # drawn in training, so that any serves
+BUDGETS = ((64, 32), (128, 32), (128, 32), (128, 64), (128, 64))  # drawn in training, so that any serves
 
 
 @dataclass(frozen=True)
@@ -95,9 +96,10 @@ class ReadByVcc:
     """Each page once, then all questions as one batch over the trees of their pages."""
 
     model: Any
-    choosing: float = 0.3  # weight of the loss that teaches which segments to open
+    choosing: float = 0.5  # weight of the loss that teaches which segments to open
     asked_at_once: int = 2**33  # bytes of trees, when only reading
     opened: list[float] = field(default_factory=list)  # for each answer, whether the last layer opened its segment
+    nodes: list[list[tuple[float, int]]] = field(default_factory=list)  # the best-scored: score and first token
 
     def __post_init__(self) -> None:
         self.reader = find_reader(self.model)
@@ -120,15 +122,15 @@ class ReadByVcc:
         n = max(len(page.ids) for page in pages)
         return torch.as_tensor(framed_places(n, self.reader.vcc_settings.window, AROUND), device=self.device)
 
-    def logits(self, pages: Sequence[Page], tree: SegmentTree, asked: Sequence[Any], owner: Tensor, host: Any,
+    def logits(self, pages: Sequence[Page], tree: SegmentTree, asked: Sequence[Any], owner: Tensor,
                config: Any, steps: list[Step]) -> Tensor:
         """(Q, 1 + n, 2), of no answer and of each token; question i is asked of page owner[i]."""
         ids, lengths = padded([[CLS, *question, SEP] for question in asked])
         vips = self.rows(ids, lengths, 0)
-        (vips,) = run_windows(host, [vips], config, None, lambda parts: parts[0])
+        (vips,) = run_windows(self.host, [vips], config, None, lambda parts: parts[0])
         owner = owner.to(self.device)
         own = of_owners(tree, owner)
-        vips, after = run_layers(host, vips, own, config, steps.append, lambda vips, tree: vips)
+        vips, after = run_layers(self.host, vips, own, config, steps.append, lambda vips, tree: vips)
         head = self.model.qa_outputs
         weight = head.weight.float().t()
         with torch.autocast(self.device.type, enabled=False):  # the tree is float32
@@ -142,17 +144,17 @@ class ReadByVcc:
         config = replace(self.reader.vcc_settings, budget=random.choice(BUDGETS))
         owner = torch.tensor([i for i, page in enumerate(pages) for _ in page.questions])
         questions = [q for page in pages for q in page.questions]
-        host, steps = Recorder(self.host), []
+        steps: list[Step] = []
         with half(self.model):
             tree = self.read(pages)
-            logits = self.logits(pages, tree, [q.ids for q in questions], owner, host, config, steps)
+            logits = self.logits(pages, tree, [q.ids for q in questions], owner, config, steps)
         right = right_places([q.spans for q in questions], logits.shape[1] - 1).to(self.device)
         span = (any_of(logits[..., 0], right[0]) + any_of(logits[..., 1], right[1])).mean() / 2
-        yield span + self.choosing * self.choosing_loss(pages, questions, tree, host, steps)
+        yield span + self.choosing * self.choosing_loss(pages, questions, tree, steps)
 
-    def choosing_loss(self, pages: Sequence[Page], questions: Sequence[Any], tree: SegmentTree, host: Recorder,
-                      steps: list[Step]) -> Tensor:
-        """How far the segments of answers are from being opened twice over, where not all could be."""
+    def choosing_loss(self, pages: Sequence[Page], questions: Sequence[Any], tree: SegmentTree,
+                      steps: Sequence[Step]) -> Tensor:
+        """-log of each answer node's share of the score, beside that of all nodes without an answer."""
         gold = torch.zeros(len(questions), tree.counts[-1].shape[1], dtype=torch.bool)
         places = self.places(pages).tolist()
         for i, question in enumerate(questions):
@@ -161,18 +163,15 @@ class ReadByVcc:
         gold = gold.to(self.device)
         total, number = torch.zeros((), device=self.device), 0
         for step in steps:
-            nodes = None
-            for depth, score in enumerate(host.scores[step.layer]):
-                size, opened = tree.scales[depth], step.cut.opened_nodes[depth]  # type: ignore[union-attr]
-                wanted = gold.unflatten(1, (-1, size)).any(2)
+            nodes, cut = None, step.cut
+            for depth, score in enumerate(cut.scores):  # type: ignore[union-attr]
+                wanted = gold.unflatten(1, (-1, tree.scales[depth])).any(2)
                 wanted = wanted if nodes is None else wanted.gather(1, nodes)
-                if opened.shape[1] < score.shape[1]:
-                    last = score.detach().topk(opened.shape[1], dim=1).values[:, -1:]  # the score that just opens
-                    lag = (2 * last + 1e-9).log() - (score + 1e-9).log()
-                    total = total + (lag.clamp(min=0) * wanted).sum() / wanted.sum().clamp(min=1)
-                    number += 1
-                if depth + 1 < len(host.scores[step.layer]):
-                    nodes = child_nodes(opened, tree.scales[depth] // tree.scales[depth + 1])
+                score = score.float() + 1e-9
+                others = score.masked_fill(wanted, 0).sum(1, keepdim=True)
+                total = total + (((score + others) / score).log() * wanted).sum() / wanted.sum().clamp(min=1)
+                number += 1
+                nodes = child_nodes(cut.opened_nodes[depth], tree.fan_outs[depth])  # type: ignore[union-attr]
         return total / max(number, 1)
 
     @torch.no_grad()
@@ -180,15 +179,20 @@ class ReadByVcc:
         tree = self.read([page])
         some = max(1, self.asked_at_once // (tree.differences[-1].nbytes * 2))
         found: list[list[Found]] = []
+        self.nodes = []
         for first in range(0, len(page.questions), some):
             asked, steps = page.questions[first : first + some], []
             owner = torch.zeros(len(asked), dtype=torch.long)
-            config = self.reader.vcc_settings
-            logits = self.logits([page], tree, [q.ids for q in asked], owner, self.host, config, steps)
+            logits = self.logits([page], tree, [q.ids for q in asked], owner, self.reader.vcc_settings, steps)
             found += best_of(logits[:, 1:], logits[:, 0].sum(1), 60)
-            last = steps[-1].cut.opened_nodes[-1].cpu()  # type: ignore[union-attr]
             nodes = (self.places([page]) // tree.scales[-2]).tolist()
+            cut = steps[-1].cut
+            last = cut.opened_nodes[-1].cpu()  # type: ignore[union-attr]
             self.opened += [float((last[i] == nodes[a]).any()) for i, q in enumerate(asked) for a, _ in q.spans]
+            score, where = cut.scores[-1].topk(min(40, cut.scores[-1].shape[1]), dim=1)  # type: ignore[union-attr]
+            visited = child_nodes(cut.opened_nodes[0], tree.fan_outs[0])  # type: ignore[union-attr]
+            self.nodes += [[(s, bisect(nodes, n - 1)) for s, n in zip(*row, strict=True)]
+                           for row in zip(score.tolist(), visited.gather(1, where).tolist(), strict=True)]
         return found
 
 
@@ -220,7 +224,8 @@ class ReadByWindows:
         return list(range(0, max(n - room, 0) + self.stride, self.stride))
 
     def losses(self, pages: Sequence[Page]) -> Iterator[Tensor]:
-        """All windows with an answer, and as many without."""
+        """All windows with an answer, and as many without, among them one with the paragraph that an unanswerable
+        question is about."""
         chosen: list[tuple[Pair, list[Span]]] = []
         for page in pages:
             for i, q in enumerate(page.questions):
@@ -230,6 +235,9 @@ class ReadByWindows:
                 positive = [s for s in inside if inside[s]]
                 negative = [s for s in inside if not inside[s]]
                 some = positive + random.sample(negative, min(len(negative), max(2, len(positive))))
+                about = [s for s in inside if q.near is not None and s <= q.near < s + size - 64]
+                if not positive and about:
+                    some[0] = random.choice(about)
                 chosen += [(self.pair(page, Passage(i, s)), inside[s]) for s in some]
         random.shuffle(chosen)
         for at in range(0, len(chosen), self.batch):
@@ -258,8 +266,7 @@ class ReadByWindows:
             none = logits[:, 0].sum(1)
             logits[:, 0] = -torch.inf
             for one, first, spans in zip(some, given.first.tolist(), best_of(logits, none, 12), strict=True):
-                by = one.start - first
-                found[one.question] += [replace(span, first=span.first + by, last=span.last + by) for span in spans]
+                found[one.question] += [one.judge(span, one.start - first) for span in spans]
         return found
 
 
@@ -271,18 +278,22 @@ class ReadTwice(ReadByVcc):
     """VCC finds the place; the windows around it are read again, by the same model. It learns both at once."""
 
     looks: int = LOOKS
-    windows: int = 48  # in a step
+    windows: int = 96  # in a step
+    more: int = 1  # steps with windows alone, for each with a compressed reading: they are quick
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.close = ReadByWindows(self.model, batch=self.windows)
+        self.first: list[list[Found]] = []  # what the compressed reading of the last page found
 
     def losses(self, pages: Sequence[Page]) -> Iterator[Tensor]:
         (compressed,) = super().losses(pages)
-        yield compressed + next(self.close.losses(pages))
+        windows = self.close.losses(pages)
+        yield compressed + next(windows)
+        yield from itertools.islice(windows, self.more)
 
     @torch.no_grad()
     def find(self, page: Page) -> list[list[Found]]:
-        spans = [apart(some, 20) for some in super().find(page)]
+        self.first = [apart(some, 20) for some in super().find(page)]
         rooms = [room(q.ids, AROUND, self.close.size) for q in page.questions]
-        return self.close.look(page, passages(spans, rooms, len(page.ids), self.looks))
+        return self.close.look(page, passages(self.first, rooms, len(page.ids), self.looks))

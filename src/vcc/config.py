@@ -23,6 +23,8 @@ class VccConfig:
     vip_window: Literal["inline", "own"] = "inline"
     """VIPs stay in the windows of their neighbours, or get windows of their own, so that the states of the rest of the
     document do not depend on them."""
+    score: Literal["attention", "similarity"] = "attention"
+    """What opens a node: the attention that VIPs pay it (the paper's), or how alike its mean and theirs are."""
     explore: float = 0.1
     """In training, the probability that a cut is drawn at random."""
     dense_below: int | Literal["auto"] = "auto"
@@ -41,6 +43,7 @@ class VccConfig:
         ok = self.window_layers is None or whole(self.window_layers, 0)
         require(ok, "window_layers", self.window_layers, "None or a whole number of layers, at least 0")
         require(self.vip_window in ("inline", "own"), "vip_window", self.vip_window, '"inline" or "own"')
+        require(self.score in ("attention", "similarity"), "score", self.score, '"attention" or "similarity"')
         number = isinstance(self.explore, (int, float)) and not isinstance(self.explore, bool)
         require(number and 0 <= self.explore <= 1, "explore", self.explore, "a probability, from 0 to 1")
         ok = self.dense_below == "auto" or whole(self.dense_below, 0)

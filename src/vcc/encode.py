@@ -15,6 +15,7 @@ from torch import Tensor
 from vcc.config import VccConfig
 from vcc.core.cut import Cut, add_to_cut, choose_cut, read_cut
 from vcc.core.rows import Rows, check_counts, concat_rows, take_rows
+from vcc.core.score import vip_similarity
 from vcc.core.tree import SegmentTree, build_tree, copy_tree, flatten_tree
 from vcc.core.vips import Layout, check_mask, join_vips, split_vips
 from vcc.core.windows import join_windows, split_windows
@@ -168,7 +169,8 @@ def layer_step(
 ) -> tuple[Rows, SegmentTree, Cut]:
     """Choose, read, layer, write: X_new = S^+ gamma(S X) + X without ever forming S, S^+ or X."""
     explore = config.explore if host.training else 0.0
-    cut = choose_cut(tree, partial(host.score, index, vips), config.budget, explore)
+    score = partial(host.score, index, vips) if config.score == "attention" else partial(vip_similarity, vips)
+    cut = choose_cut(tree, score, config.budget, explore)
     chosen = read_cut(tree, cut)
     seen = concat_rows(vips, chosen)  # S X, in the model's own precision
     after = host.layer(index, seen)

@@ -2,7 +2,7 @@ import torch
 
 from tests.tiny import random_rows, tiny_host
 from vcc import Rows
-from vcc.core.score import vip_attention
+from vcc.core.score import vip_attention, vip_similarity
 
 
 def by_hand(q, k, vips: Rows, nodes: Rows, scale: float) -> torch.Tensor:
@@ -43,3 +43,26 @@ def test_bf16_scores_are_computed_in_float32() -> None:
     host = tiny_host(dtype=torch.bfloat16)
     score = host.score(0, random_rows(1, 2, dtype=torch.bfloat16), random_rows(1, 6, dtype=torch.float32))
     assert score.dtype == torch.float32
+
+
+def test_similarity_is_the_softmax_of_cosines_with_the_mean_vip() -> None:
+    vips, nodes = random_rows(2, 3), random_rows(2, 5, seed=1)
+    vips = Rows(vips.hidden, torch.tensor([[1.0, 1, 1], [1, 1, 0]]).double(), vips.positions)
+    nodes = Rows(nodes.hidden, torch.tensor([[4.0, 4, 4, 4, 3], [4, 1, 1, 0, 0]]).double(), nodes.positions)
+    score = vip_similarity(vips, nodes)
+    for b, (asking, real) in enumerate(((3, 5), (2, 3))):
+        mean = vips.hidden[b, :asking].mean(0)
+        cosine = torch.stack([torch.cosine_similarity(mean, node, dim=0) for node in nodes.hidden[b, :real]])
+        torch.testing.assert_close(score[b, :real], (20 * cosine).softmax(0))
+        assert score[b, real:].eq(0).all()
+
+
+def test_similarity_needs_a_vip_and_survives_empty_contexts() -> None:
+    nodes = random_rows(1, 6)
+    empty = Rows(nodes.hidden[:, :2], torch.zeros(1, 2).double(), nodes.positions[:, :2])
+    assert vip_similarity(empty, nodes).eq(0).all()
+    assert vip_similarity(random_rows(1, 0), nodes).eq(0).all()
+    hidden = torch.zeros(1, 6, 8, dtype=torch.float64, requires_grad=True)
+    padding = Rows(hidden, torch.zeros(1, 6).double(), nodes.positions)
+    vip_similarity(random_rows(1, 2), padding).square().sum().backward()
+    assert hidden.grad is not None and hidden.grad.isfinite().all()

@@ -13,6 +13,7 @@ import vcc
 from tests.documents import small_model
 from vcc.documents.answers import Reply
 from vcc.documents.asker import READ_AT_ONCE, UNLIKELY, Asker, Facts, token_scores
+from vcc.documents.close_reading import TRUST
 from vcc.documents.document import Document, DocumentError, Part
 from vcc.documents.models import ModelError, load_asker
 from vcc.encode import Step
@@ -43,7 +44,7 @@ def test_asking_an_index_is_the_models_own_forward(words: int) -> None:
     index = asker.index(document)
     for question in QUESTIONS:
         with torch.no_grad():
-            logits, none = asker.logits(index, [question], asker.host, nothing)
+            logits, none = asker.logits(index, [question], nothing)
         expected, expected_none = joint_logits(asker, document, question)
         torch.testing.assert_close(logits[0], expected, atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(none[0], expected_none, atol=1e-5, rtol=1e-5)
@@ -66,7 +67,7 @@ def test_framed_windows_are_read_between_special_tokens(words: int) -> None:
         ids = torch.tensor([asked + read])
         first = (torch.arange(ids.shape[1]) < len(asked)).long()[None]
         with torch.no_grad():
-            logits, none = asker.logits(index, [question], asker.host, nothing)
+            logits, none = asker.logits(index, [question], nothing)
             out = asker.model(input_ids=ids, token_type_ids=asker.frame.second_type * (1 - first), vip_mask=first)
         both = torch.stack([out.start_logits[0], out.end_logits[0]], 1)
         torch.testing.assert_close(logits[0], both[len(asked) :][places], atol=1e-5, rtol=1e-5)
@@ -91,9 +92,14 @@ def test_a_second_look_is_the_untouched_model_on_the_passage() -> None:
         total = (start[:, None] + end[None]).masked_fill(~(inside[:, None] & inside[None]).triu(), -torch.inf)
         first, last = divmod(int(total.argmax()), len(start))
         before = int(inside.nonzero()[0])
-        (spans,), (none,) = asker.spans(index, [question], *asker.logits(index, [question], asker.host, nothing), 1)
+        with torch.no_grad():
+            logits, nothing_found = asker.logits(index, [question], nothing)
+        (spans,), (none,) = asker.spans(index, [question], logits, nothing_found, 1)
         assert (spans[0].first, spans[0].last, none) == (first - before, last - before, 0.0)
-        assert spans[0].score == pytest.approx(float(total.max() - start[0] - end[0]), abs=1e-4)
+        pairs = logits[0, :, 0, None] + logits[0, None, :, 1]
+        lead = float(pairs[torch.ones_like(pairs).triu() > 0].max() - nothing_found[0])
+        expected = float(total.max() - start[0] - end[0]) + TRUST * lead
+        assert spans[0].score == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_question_that_leaves_no_room_keeps_what_was_found() -> None:
@@ -109,9 +115,9 @@ def test_the_questions_of_a_batch_do_not_touch_each_other() -> None:
     asker, document = small_model.asker(), small_model.document()
     index = asker.index(document)
     with torch.no_grad():
-        together, nones = asker.logits(index, QUESTIONS, asker.host, nothing)
+        together, nones = asker.logits(index, QUESTIONS, nothing)
         for i, question in enumerate(QUESTIONS):
-            alone, none = asker.logits(index, [question], asker.host, nothing)
+            alone, none = asker.logits(index, [question], nothing)
             torch.testing.assert_close(together[i], alone[0], atol=1e-5, rtol=1e-5)
             torch.testing.assert_close(nones[i], none[0], atol=1e-5, rtol=1e-5)
 
@@ -173,7 +179,7 @@ def test_no_answer_wins_where_it_leads_by_more_than_the_threshold() -> None:
     asker, document = small_model.asker(), small_model.document()
     index = asker.index(document)
     with torch.no_grad():
-        logits, none = asker.logits(index, ["w1"], asker.host, nothing)
+        logits, none = asker.logits(index, ["w1"], nothing)
     pairs = logits[0, :, :1] + logits[0, :, 1]
     tokens = torch.arange(len(pairs))
     allowed = (tokens[None] >= tokens[:, None]) & (tokens[None] < tokens[:, None] + 256)

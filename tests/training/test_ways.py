@@ -1,7 +1,10 @@
 """The training script asks as the product does, and its pages hold the answers where they say."""
 
+import math
 import random
 import sys
+import unittest.mock
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +14,7 @@ from transformers import BertConfig, BertForQuestionAnswering
 
 import vcc
 from vcc.data.answers import apart
-from vcc.documents.asker import Recorder
+from vcc.documents.close_reading import batch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "training"))
 
@@ -41,7 +44,7 @@ def test_pages_of_a_batch_are_asked_as_each_alone_by_one_forward_pass() -> None:
     with torch.no_grad():
         tree = way.read(pages)
         asked = [q.ids for q in QUESTIONS] * 2
-        logits = way.logits(pages, tree, asked, owner, way.host, SETTINGS, [])
+        logits = way.logits(pages, tree, asked, owner, SETTINGS, [])
         for i, (question, owned) in enumerate(zip(asked, [pages[0]] * 2 + [pages[1]] * 2, strict=True)):
             read, places = [], []
             for start in range(0, len(owned.ids), 22):
@@ -71,15 +74,23 @@ def test_every_way_learns_from_pages_and_finds_spans_inside_them() -> None:
             assert all(one.last < other.first or one.first > other.last for one, other in pairs)
 
 
-def test_choosing_is_taught_only_where_there_is_a_choice() -> None:
-    way = ReadByVcc(model(vcc.VccConfig(**{**SETTINGS.to_dict(), "budget": (99, 99)})))
-    pages = [page(100)]
-    for budget, taught in (((99, 99), False), ((1, 1), True)):
-        settings = vcc.VccConfig(**{**SETTINGS.to_dict(), "budget": budget})
-        host, steps = Recorder(way.host), []
-        tree = way.read(pages)
-        way.logits(pages, tree, [q.ids for q in QUESTIONS], torch.zeros(2, dtype=torch.long), host, settings, steps)
-        assert (way.choosing_loss(pages, QUESTIONS, tree, host, steps).item() > 0) is taught
+def test_choosing_is_taught_until_the_answers_node_has_all_of_the_score() -> None:
+    way, pages = ReadByVcc(model()), [page(100)]
+    tree, steps = way.read(pages), []
+    owner = torch.zeros(2, dtype=torch.long)
+    way.logits(pages, tree, [q.ids for q in QUESTIONS], owner, SETTINGS, steps)
+    step = steps[0]
+    asked = (replace(QUESTIONS[0], spans=((4, 6),)), QUESTIONS[1])
+    # Behind a [CLS], tokens 4 to 6 end node 0 of both scales; the second question, without an answer, teaches nothing.
+    for share, loss in ((1.0, 0.0), (0.25, math.log(4))):
+        scores = []
+        for score in step.cut.scores:
+            made = torch.full_like(score, (1 - share) / (score.shape[1] - 1))
+            made[0, 0] = share
+            scores.append(made)
+        known = replace(step, cut=replace(step.cut, scores=tuple(scores),
+                                          opened_nodes=(torch.arange(3).expand(2, 3), step.cut.opened_nodes[1])))
+        assert way.choosing_loss(pages, asked, tree, [known]).item() == pytest.approx(loss, abs=1e-5)
 
 
 # ----------------------------------------------------------------------------------------------------------------- data
@@ -136,3 +147,15 @@ def test_batches_fit_and_their_answers_are_in_place(prepared: Prepared, progress
                 for a, b in q.spans:  # an answer is tokens 3 to 5 of its text, three numbers in a row
                     assert made.ids[a + 1] == made.ids[a] + 1 and b == a + 2 and made.ids[a] % 10 == 3
     assert {(ASKED, True), (ASKED, False), (REWORDED, True), (TWISTED, False)} <= kinds
+
+
+def test_an_unanswerable_question_is_asked_of_the_paragraph_it_is_about() -> None:
+    way = ReadByWindows(model(None), size=128, stride=64)
+    ids = np.arange(3000) % 1900
+    asked = replace(QUESTIONS[1], near=1500)
+    seen: list[list[int]] = []
+    for _ in range(5):
+        with unittest.mock.patch("ways.batch", side_effect=lambda pairs, frame: seen.extend(p[1] for p in pairs) or
+                                 batch(pairs, frame)):
+            next(way.losses([Page(ids, (asked,))]))
+    assert sum(1500 in window for window in seen) >= 5 and len(seen) == 10

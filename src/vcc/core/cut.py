@@ -22,6 +22,7 @@ class Cut:
     kept: tuple[Tensor, ...]  # (B, k_i) ascending, for every scale
     opened_nodes: tuple[Tensor, ...]  # (B, h_i) the opened nodes, numbered within their whole scale
     gates: tuple[Tensor, ...] = ()  # (B, h_i) of value 1 whose gradient reaches the scores; empty without gradients
+    scores: tuple[Tensor, ...] = ()  # (B, v_i) of the visited nodes, for each scale but the last
 
 
 def check_budget(budget: tuple[int, ...], scales: tuple[int, ...]) -> None:
@@ -45,12 +46,13 @@ def choose_cut(
     budget = tuple(budget)
     check_budget(budget, tree.scales)
     visited, nodes = tree.roots(), None  # nodes: (B, v) places of the visited within their scale; None = all of them
-    opened, kept, opened_nodes, gates = [], [], [], []
+    opened, kept, opened_nodes, gates, scores = [], [], [], [], []
     for depth, wanted in enumerate(budget):
         mu = score(visited)
         if mu.shape != visited.counts.shape:
             raise ValueError(f"score returned shape {tuple(mu.shape)}; it must be {tuple(visited.counts.shape)}")
         top, rest = best(explored(mu.detach(), explore), visited.counts > 0, min(wanted, len(visited)))
+        scores.append(mu)
         opened.append(top)
         kept.append(rest)
         opened_nodes.append(top if nodes is None else nodes.gather(1, top))
@@ -62,7 +64,7 @@ def choose_cut(
             nodes = child_nodes(opened_nodes[-1], tree.fan_outs[depth])
     finest = len(visited) if not budget else opened[-1].shape[1] * tree.fan_outs[-1]
     everything = torch.arange(finest, device=tree.means.device).expand(tree.means.shape[0], finest)
-    return Cut(tuple(opened), (*kept, everything), tuple(opened_nodes), tuple(gates))
+    return Cut(tuple(opened), (*kept, everything), tuple(opened_nodes), tuple(gates), tuple(scores))
 
 
 def read_cut(tree: SegmentTree, cut: Cut) -> Rows:

@@ -1,7 +1,8 @@
-"""The paper's mu: how much the VIPs attend to each node, with the layer's own queries and keys."""
+"""The paper's mu, how much the VIPs attend to each node with the layer's own queries and keys, and another score."""
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from vcc.core.rows import Rows, log_counts
 
@@ -22,3 +23,20 @@ def vip_attention(
     share = asking / asking.sum(1, keepdim=True).clamp(min=1)
     # Not a matrix product, which autocast would round to bf16, where scores tie.
     return (attention * share[:, None, :, None]).sum(2).mean(1)
+
+
+SHARPNESS = 20.0  # with which embedding models are trained
+
+
+def vip_similarity(vips: Rows, nodes: Rows) -> Tensor:
+    """How alike the mean VIP and each node are, as shares of 1 among the nodes: (B, m). With no VIP all score 0.
+
+    For models whose mean states compare texts by their cosine: a question finds its passage without more training.
+    """
+    dtype = torch.promote_types(vips.hidden.dtype, torch.float32)
+    asking = (vips.counts > 0).to(dtype)
+    question = (vips.hidden.to(dtype) * asking[..., None]).sum(1, keepdim=True)
+    cosine = (normalize(question, dim=2) * normalize(nodes.hidden.to(dtype), dim=2)).sum(2)
+    # A node does not weigh as many tokens as it has: its mean says what it is about, however short it is.
+    real = (nodes.counts > 0).to(dtype)
+    return (SHARPNESS * cosine + log_counts(real, dtype)).softmax(1) * (asking.sum(1, keepdim=True) > 0)

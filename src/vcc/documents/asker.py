@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -29,7 +29,7 @@ from vcc.documents.close_reading import passages, room, window_logits
 from vcc.documents.document import Document, DocumentError
 from vcc.documents.heatmap import Floats, Reading, openness_of
 from vcc.documents.models import ModelError
-from vcc.encode import Host, Step, ask, run_windows
+from vcc.encode import Step, ask, run_windows
 from vcc.hosts.bert import BertHost
 from vcc.hosts.reader import Reader, Wrapped, find_reader
 
@@ -102,30 +102,6 @@ class Facts:
             "reading_seconds": round(self.reading, 3),
             "asking_seconds": round(self.asking, 3),
         }
-
-
-@dataclass(frozen=True)
-class Recorder(Host):
-    """A host that keeps the scores it gives."""
-
-    host: Host
-    scores: dict[int, list[Tensor]] = field(default_factory=dict)  # layer -> (B, visited) at each scale but the last
-
-    @property
-    def num_layers(self) -> int:
-        return self.host.num_layers
-
-    @property
-    def training(self) -> bool:
-        return self.host.training
-
-    def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
-        return self.host.layer(index, rows, consecutive)
-
-    def score(self, index: int, vips: Rows, nodes: Rows) -> Tensor:
-        scores = self.host.score(index, vips, nodes)
-        self.scores.setdefault(index, []).append(scores)
-        return scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,10 +203,10 @@ class Asker:
         return self.rows(padded, 0, 0, torch.tensor([len(ids) for ids in full], device=self.model.device))
 
     def logits(
-        self, index: Index, questions: Sequence[str], host: Host, watch: Callable[[Step], None]
+        self, index: Index, questions: Sequence[str], watch: Callable[[Step], None]
     ) -> tuple[Tensor, Tensor]:
         """Start and end logits of the document's tokens (Q, n, 2), and of no answer (Q,)."""
-        vips, tree = ask(host, self.vips(questions), index.tree, self.reader.vcc_settings, watch)
+        vips, tree = ask(self.host, self.vips(questions), index.tree, self.reader.vcc_settings, watch)
         head = self.model.qa_outputs
         # Nothing follows BERT's last layer and the head is linear: 2 numbers a token are added up instead of D.
         if type(self.host).finish is BertHost.finish:
@@ -263,7 +239,7 @@ class Asker:
         some = max(1, ASKED_AT_ONCE.get(self.model.device.type, 0) // max(size, 1))
         for first in range(0, len(questions), some):
             batch = questions[first : first + some]
-            logits, none = self.logits(index, batch, self.host, watch)
+            logits, none = self.logits(index, batch, watch)
             found, nones = self.spans(index, batch, logits, none, top)
             replies += [self.reply(document, index, *one, top) for one in zip(batch, found, nones, strict=True)]
             progress(len(replies), len(questions))
@@ -303,15 +279,14 @@ class Asker:
         better = [[] if look else list(some) for some, look in zip(found, looked, strict=True)]
         for at in range(0, len(chosen), WINDOWS_AT_ONCE):
             some = chosen[at : at + WINDOWS_AT_ONCE]
-            pairs = [(asked[i], index.ids[start : start + rooms[i]]) for i, start in some]
+            pairs = [(asked[i], index.ids[start : start + rooms[i]]) for i, start, _ in some]
             given = window_batch(pairs, self.frame)
             logits = window_logits(self.model, given).cpu()
             none = logits[:, 0].sum(1).tolist()
             logits[:, 0] = -torch.inf
             for passage, row, null, first in zip(some, logits, none, given.first.tolist(), strict=True):
-                by = passage.start - first
                 better[passage.question] += [
-                    ScoredSpan(span.first + by, span.last + by, span.score - null)
+                    passage.judge(replace(span, score=span.score - null), passage.start - first)
                     for span in best_spans(row[:, 0], row[:, 1], most, LONGEST_ANSWER)
                 ]
         return [apart(some, most) for some in better]
@@ -335,26 +310,24 @@ class Asker:
     def see(self, document: Document, index: Index, question: str, top: int = 3) -> tuple[Reading, Facts]:
         """What each compressed layer opened for one question, and how much of its attention each token got."""
         start = time.perf_counter()
-        recorder = Recorder(self.host)
         steps: list[Step] = []
-        logits, none = self.logits(index, [question], recorder, steps.append)
+        logits, none = self.logits(index, [question], steps.append)
         found, nones = self.spans(index, [question], logits, none, top)
         places = self.places(index.tokens)
         steps = [step for step in steps if step.cut is not None]
         scales = index.tree.scales
         if not steps or len(scales) < 2:
             raise ModelError(f"the model has no compressed layer: scales={scales}, {self.reader.vcc_settings}")
-        opened = [[nodes[0].cpu().numpy() for nodes in step.cut.opened_nodes] for step in steps if step.cut]
+        cuts = [step.cut for step in steps if step.cut is not None]
+        opened = [[nodes[0].cpu().numpy() for nodes in cut.opened_nodes] for cut in cuts]
         reading = Reading(
             question,
             index.offsets,
             np.stack([openness_of(scales, nodes, index.tree.length)[places] for nodes in opened]),
             np.stack(
                 [
-                    token_scores(scales, nodes, [score[0].cpu().numpy() for score in recorder.scores[step.layer]])[
-                        places
-                    ]
-                    for step, nodes in zip(steps, opened, strict=True)
+                    token_scores(scales, nodes, [score[0].cpu().numpy() for score in cut.scores])[places]
+                    for cut, nodes in zip(cuts, opened, strict=True)
                 ]
             ),
             tuple(f"layer {step.layer + 1}" for step in steps),

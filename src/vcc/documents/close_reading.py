@@ -5,6 +5,7 @@ The compressed layers have to find the place; the exact words are found here.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,16 +14,23 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from vcc.data.answers import ScoredSpan
+from vcc.data.answers import ScoredSpan, Span
 from vcc.data.features import Frame
 
 Ints = NDArray[np.integer]
+TRUST = 0.5  # how much the first reading's score counts, beside the second's
 BEHIND = 8.0  # a span whose score is that far below no answer has no chance
 
 
 class Passage(NamedTuple):
     question: int
     start: int  # token of the document
+    lead: float = 0.0  # over no answer, of the span that it was chosen for
+
+    def judge(self, span: Span, by: int) -> Span:
+        """A span of its window as one of the document, `by` tokens further right. To its lead, what the first reading
+        thought of the passage is added."""
+        return replace(span, first=span.first + by, last=span.last + by, score=span.score + TRUST * self.lead)
 
 
 class Batch(NamedTuple):
@@ -49,12 +57,14 @@ def passages(spans: Sequence[Sequence[ScoredSpan]], rooms: Sequence[int], n: int
     chosen: list[Passage] = []
     for question, (some, size) in enumerate(zip(spans, rooms, strict=True)):
         starts: list[int] = []
+        leads: list[float] = []
         for span in some:
             if len(starts) == looks or (starts and span.score < -BEHIND):
                 break
             if not any(start <= span.first and span.last < start + size for start in starts):
                 starts.append(max(0, min((span.first + span.last - size) // 2, n - size)))
-        chosen += [Passage(question, start) for start in starts]
+                leads.append(span.score)
+        chosen += [Passage(question, *one) for one in zip(starts, leads, strict=True)]
     return chosen
 
 

@@ -32,6 +32,7 @@ class ModelChoice:
     window: Annotated[int | None, "tokens in each piece that the first layers run on"] = None
     window_layers: Annotated[int | None, "how many layers run on windows"] = None
     vip_window: Annotated[Literal["inline", "own"] | None, "VIPs in the windows beside them, or in their own"] = None
+    score: Annotated[Literal["attention", "similarity"] | None, "by which nodes are opened"] = None
     explore: Annotated[float | None, "in training, the probability of a random cut"] = None
     dense_below: Annotated[int | Literal["auto"] | None, "inputs shorter than this are not compressed"] = None
 
