@@ -38,19 +38,14 @@ DEMO := out/demo
 BOOK := examples/wuthering-heights.txt
 
 demo: $(READY) ## Ask a contract and a whole novel on this machine's CPU; pages to look at go to out/demo
-ifeq ($(MODEL)$(wildcard src/vcc/model/config.json),)
-	@echo "No model comes along yet: MODEL=folder makes this ask documents. Here is the method at work instead."
-	@$(MAKE) --no-print-directory demo-core
-else
 	@mkdir -p $(DEMO)
 	$(BIN)/vcc ask examples/contract.txt "Which law governs this agreement?" "When does it end?" \
 	  "How much insurance must each party have?" --top 1 --html $(DEMO)/contract.html $(ASK_WITH)
-	$(BIN)/vcc ask $(BOOK) "What date is carved above the door?" "Where did Mr. Earnshaw find Heathcliff?" \
-	  --top 1 --html $(DEMO)/novel.html $(ASK_WITH)
-	$(BIN)/vcc see $(BOOK) "What date is carved above the door?" \
+	$(BIN)/vcc ask $(BOOK) "What is the name of Mr. Heathcliff's dwelling?" \
+	  "For how long did the fugitives remain absent?" --top 1 --html $(DEMO)/novel.html $(ASK_WITH)
+	$(BIN)/vcc see $(BOOK) "What is the name of Mr. Heathcliff's dwelling?" \
 	  --top 1 --html $(DEMO)/heatmap.html --png $(DEMO)/heatmap.png $(ASK_WITH)
 	@echo "Look at the pages in $(DEMO): contract.html, novel.html and heatmap.html."
-endif
 
 demo-core: $(READY) ## Compress a long sequence, show what each layer keeps, check it against the dense formula
 	@PYTHONPATH=. $(BIN)/python examples/synthetic.py

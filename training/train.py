@@ -196,7 +196,7 @@ def find_all(way: Way, data: Prepared, examples: int, path: Path) -> dict[str, A
                 said = line(name, q, page, apart(spans, 20))
                 if isinstance(way, ReadTwice):
                     said["first"] = [[round(one.score, 4), one.first, one.last] for one in way.first[i]]
-                    said["nodes"] = [[round(score, 5), place] for score, place in way.nodes[i]]
+                    said["nodes"] = [[round(one.score, 5), one.first] for one in way.nodes[i]]
                 file.write(json.dumps(said) + "\n")
     note: dict[str, Any] = {"seconds_a_page": {name: sum(some[1:]) / max(len(some) - 1, 1)
                                                for name, some in seconds.items()}}

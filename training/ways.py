@@ -7,7 +7,6 @@ best spans of a page for each of its questions.
 
 import itertools
 import random
-from bisect import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -24,7 +23,8 @@ from vcc.core.tree import SegmentTree, flatten_tree, project_tree
 from vcc.data.answers import ScoredSpan, apart
 from vcc.data.features import Frame
 from vcc.data.framing import framed, framed_places
-from vcc.documents.close_reading import Passage, batch, passages, room, window_logits
+from vcc.documents.asker import NODES
+from vcc.documents.close_reading import Passage, batch, best_nodes, passages, room, window_logits
 from vcc.encode import Step, read_once, run_layers, run_windows
 from vcc.hosts.reader import find_reader
 
@@ -99,7 +99,7 @@ class ReadByVcc:
     choosing: float = 0.5  # weight of the loss that teaches which segments to open
     asked_at_once: int = 2**33  # bytes of trees, when only reading
     opened: list[float] = field(default_factory=list)  # for each answer, whether the last layer opened its segment
-    nodes: list[list[tuple[float, int]]] = field(default_factory=list)  # the best-scored: score and first token
+    nodes: list[list[ScoredSpan]] = field(default_factory=list)  # of the last page, the best for each question
 
     def __post_init__(self) -> None:
         self.reader = find_reader(self.model)
@@ -185,14 +185,12 @@ class ReadByVcc:
             owner = torch.zeros(len(asked), dtype=torch.long)
             logits = self.logits([page], tree, [q.ids for q in asked], owner, self.reader.vcc_settings, steps)
             found += best_of(logits[:, 1:], logits[:, 0].sum(1), 60)
-            nodes = (self.places([page]) // tree.scales[-2]).tolist()
+            places = self.places([page]).cpu().numpy()
             cut = steps[-1].cut
             last = cut.opened_nodes[-1].cpu()  # type: ignore[union-attr]
-            self.opened += [float((last[i] == nodes[a]).any()) for i, q in enumerate(asked) for a, _ in q.spans]
-            score, where = cut.scores[-1].topk(min(40, cut.scores[-1].shape[1]), dim=1)  # type: ignore[union-attr]
-            visited = child_nodes(cut.opened_nodes[0], tree.fan_outs[0])  # type: ignore[union-attr]
-            self.nodes += [[(s, bisect(nodes, n - 1)) for s, n in zip(*row, strict=True)]
-                           for row in zip(score.tolist(), visited.gather(1, where).tolist(), strict=True)]
+            self.opened += [float((last[i] == int(places[a] // tree.scales[-2])).any())
+                            for i, q in enumerate(asked) for a, _ in q.spans]
+            self.nodes += best_nodes(cut, tree, places, NODES)  # type: ignore[arg-type]
         return found
 
 
@@ -266,7 +264,8 @@ class ReadByWindows:
             none = logits[:, 0].sum(1)
             logits[:, 0] = -torch.inf
             for one, first, spans in zip(some, given.first.tolist(), best_of(logits, none, 12), strict=True):
-                found[one.question] += [one.judge(span, one.start - first) for span in spans]
+                by = one.start - first
+                found[one.question] += [replace(span, first=span.first + by, last=span.last + by) for span in spans]
         return found
 
 
@@ -296,4 +295,4 @@ class ReadTwice(ReadByVcc):
     def find(self, page: Page) -> list[list[Found]]:
         self.first = [apart(some, 20) for some in super().find(page)]
         rooms = [room(q.ids, AROUND, self.close.size) for q in page.questions]
-        return self.close.look(page, passages(self.first, rooms, len(page.ids), self.looks))
+        return self.close.look(page, passages(self.first, self.nodes, rooms, len(page.ids), self.looks))

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from vcc.core.attend import RelativeBias, as_ratio, attend, fastest, fold
+from vcc.core.attend import RelativeBias, attend, fastest, fold
 from vcc.core.rows import Rows, log_counts
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 3e-6, torch.bfloat16: 1.5e-2, torch.float16: 2e-3}
@@ -217,26 +217,3 @@ def test_sdpa_compiles_as_one_graph(options):
         out.square().sum().backward()
         results.append([out, *(leaf.grad for leaf in leaves if leaf.grad is not None)])
     assert all(torch.allclose(ours, theirs, atol=1e-5) for ours, theirs in zip(*results, strict=True))
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_a_ratio_of_plain_attentions_weighs_the_keys(dtype):
-    torch.manual_seed(0)
-    q, k, v = heads(2, 3, 40, 16).to(dtype).requires_grad_().unbind()
-    rows = some_rows(2, 40, padding=9)
-    counts = rows.counts.to(torch.float64 if dtype == torch.float64 else torch.float32)
-    ours = as_ratio(q, k, v, counts, 0.25)
-    exact = [part.detach().double().requires_grad_() for part in (q, k, v)]
-    theirs = attend(*exact, rows, backend="reference")
-    assert error(ours, theirs) < TOLERANCE[dtype]
-    weight = torch.randn_like(theirs)
-    wanted = torch.autograd.grad((theirs * weight).sum(), exact)
-    for got, want in zip(torch.autograd.grad((ours * weight).sum(), (q, k, v)), wanted, strict=True):
-        assert error(got, want) < 2 * TOLERANCE[dtype]
-
-
-def test_a_ratio_with_nothing_but_padding_is_finite():
-    q, k, v = heads(1, 2, 6, 8)
-    padding = Rows(torch.zeros(1, 6, 1), torch.zeros(1, 6), torch.arange(6.0)[None])
-    ours = as_ratio(q, k, v, padding.counts, 8**-0.5)
-    assert error(ours, attend(q, k, v, padding, backend="reference")) < 1e-6

@@ -4,6 +4,7 @@ import io
 import json
 import lzma
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from vcc.documents.answers import Answer, Reply, answer_at, as_dict, excerpt, me
 from vcc.documents.clauses import CLAUSES
 from vcc.documents.document import Document, Part
 from vcc.documents.render import print_replies, print_review
+from vcc.documents.report import report_html
 
 TEXT = "The term is short.  This Agreement is governed by\nthe laws of [Kent], and by no other law. The end."
 DOCUMENT = Document(TEXT, "A Deed", "deed.txt", (Part("page 1", 0, 40), Part("page 2", 40, len(TEXT))), ("a note",))
@@ -92,6 +94,17 @@ def test_the_terminal_shows_sentence_place_score_and_no_answer() -> None:
     assert "This Agreement is governed by »the laws of [Kent]«, and by no other law." in out  # brackets are no markup
     assert "0.97  page 2" in out and "Who [x]?" in out and "no answer found" in out
     assert "tokens 21 · time 0.1 s" in out and "note: a note" in out
+
+
+def test_the_nearest_is_shown_as_no_answer() -> None:
+    replies = [Reply("Which law?", (), nearest=found("Kent"))]
+    out = printed(print_replies, replies)
+    assert "no answer found" in out and "the nearest, page 2:" in out and "»Kent«" in out
+    (reply,) = as_dict(DOCUMENT, replies)["replies"]
+    assert not reply["found"] and reply["answers"] == [] and reply["nearest"]["text"] == "Kent"
+    page = report_html(DOCUMENT, replies, {})
+    assert "no answer found; the nearest, page 2:" in page and "<u>Kent</u>" in page
+    assert "the nearest" not in report_html(DOCUMENT, [replace(replies[0], name="Governing law")], {})
 
 
 def test_colours_light_up_the_answer_and_signs_do_without_them() -> None:

@@ -11,9 +11,9 @@ import torch
 
 import vcc
 from tests.documents import small_model
+from vcc.data.answers import ScoredSpan
 from vcc.documents.answers import Reply
 from vcc.documents.asker import READ_AT_ONCE, UNLIKELY, Asker, Facts, token_scores
-from vcc.documents.close_reading import TRUST
 from vcc.documents.document import Document, DocumentError, Part
 from vcc.documents.models import ModelError, load_asker
 from vcc.encode import Step
@@ -93,13 +93,10 @@ def test_a_second_look_is_the_untouched_model_on_the_passage() -> None:
         first, last = divmod(int(total.argmax()), len(start))
         before = int(inside.nonzero()[0])
         with torch.no_grad():
-            logits, nothing_found = asker.logits(index, [question], nothing)
-        (spans,), (none,) = asker.spans(index, [question], logits, nothing_found, 1)
+            found = asker.logits(index, [question], nothing)
+            (spans,), (none,) = asker.spans(index, [question], *found, None, 1)
         assert (spans[0].first, spans[0].last, none) == (first - before, last - before, 0.0)
-        pairs = logits[0, :, 0, None] + logits[0, None, :, 1]
-        lead = float(pairs[torch.ones_like(pairs).triu() > 0].max() - nothing_found[0])
-        expected = float(total.max() - start[0] - end[0]) + TRUST * lead
-        assert spans[0].score == pytest.approx(expected, abs=1e-4)
+        assert spans[0].score == pytest.approx(float(total.max() - start[0] - end[0]), abs=1e-4)
 
 
 def test_a_question_that_leaves_no_room_keeps_what_was_found() -> None:
@@ -190,6 +187,29 @@ def test_no_answer_wins_where_it_leads_by_more_than_the_threshold() -> None:
         assert bool(reply.answers) is found
 
 
+def test_what_came_nearest_is_told_where_the_model_is_not_sure_enough() -> None:
+    asker, document = small_model.asker(), small_model.document()
+    index = asker.index(document)
+    spans = [ScoredSpan(3, 5, 2.0), ScoredSpan(9, 9, 1.0)]
+    sure, unsure, unlikely = (asker.reply(document, index, "w1", spans, *rest)
+                              for rest in ((0.0, 3, 0.0), (0.0, 3, -2.5), (2.5, 3, -2.5)))
+    assert sure.answers and sure.nearest is None
+    assert unsure.answers == () and unsure.nearest == sure.answers[0]
+    assert unlikely.answers == () and unlikely.nearest is None, "no answer leads"
+
+
+def test_clauses_have_a_threshold_of_their_own() -> None:
+    asker = small_model.asker()
+    asker.model.config.no_answer_threshold = -6.0
+    assert asker.clause_threshold == -6.0
+    asker.model.config.clause_threshold = -3.0
+    assert (asker.threshold, asker.clause_threshold) == (-6.0, -3.0)
+    document = small_model.document()
+    index = asker.index(document)
+    replies = [asker.ask(document, index, ["w1"], threshold=threshold)[0][0] for threshold in (-1e9, 1e9)]
+    assert [bool(reply.answers) for reply in replies] == [False, True]
+
+
 def test_seeing_tells_what_the_forward_opened() -> None:
     asker, document = small_model.asker(), small_model.document()
     index = asker.index(document)
@@ -254,11 +274,11 @@ def test_unlikely_answers_are_left_out_but_never_the_best() -> None:
     logits = torch.zeros(index.tokens, 2)
     for lead, found in ((0.0, 20), (10.0, 1)):
         logits[7] = lead
-        (spans,), (none,) = asker.spans(index, ["w1"], logits[None], torch.zeros(1), 20)
-        answers = asker.reply(document, index, "w1", spans, none, 20).answers
+        (spans,), (none,) = asker.spans(index, ["w1"], logits[None], torch.zeros(1), None, 20)
+        answers = asker.reply(document, index, "w1", spans, none, 20, asker.threshold).answers
         assert len(answers) == found and all(answer.score >= UNLIKELY for answer in answers)
     asker.model.config.no_answer_threshold = 50.0
-    [best] = asker.reply(document, index, "w1", spans, 40.0, 20).answers
+    [best] = asker.reply(document, index, "w1", spans, 40.0, 20, asker.threshold).answers
     assert best.score < UNLIKELY
 
 

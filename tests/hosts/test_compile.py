@@ -67,6 +67,15 @@ def test_compiled_inference_adds_to_the_tree_in_place_and_training_does_not() ->
         assert not any("index_add" in name for name in names)
 
 
+def test_the_running_sums_of_a_batch_are_hidden_from_the_compiler() -> None:
+    graphs: list[torch.fx.GraphModule] = []
+    graph = torch.compile(shallow("bert"), backend=lambda found, _: graphs.append(found) or found.forward)
+    with torch.no_grad():
+        graph(**ragged().arguments("bert"))
+    names = [str(node.target) for node in graphs[0].graph.nodes]
+    assert any("vcc.running_count" in name for name in names) and not any("cumsum" in name for name in names)
+
+
 def test_lengths_compile_once_each() -> None:
     wrapped = shallow("bert")
     graph, counter = compiled(wrapped)

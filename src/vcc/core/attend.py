@@ -266,8 +266,6 @@ def _sdpa(
         local = local_bias(bias, distances(positions, positions), window)[:, None].to(mask_dtype)
         matrix = local if matrix is None else matrix + local
         return F.scaled_dot_product_attention(q, k, v, matrix, dropout, scale=scale)
-    if matrix is None and dropout == 0.0 and cudnn_masks(q):
-        return as_ratio(q, k, v, rows.counts, scale)
     if matrix is None and (q.device.type == "cpu" or q.dtype not in (torch.bfloat16, torch.float16) or cudnn_masks(q)):
         # Softmax does not mind a shift. This one leaves 16 bits for what is left of the largest bias, and none are
         # needed for single tokens: with two scales nothing is rounded.
@@ -276,22 +274,6 @@ def _sdpa(
         return F.scaled_dot_product_attention(q, k, v, mask, dropout, scale=scale)
     q, k, v = fold(q, k, v, bias, scale)
     return F.scaled_dot_product_attention(q, k, v, matrix, dropout, scale=scale)[..., :d]
-
-
-def as_ratio(q: Tensor, k: Tensor, v: Tensor, counts: Tensor, scale: float) -> Tensor:
-    """sum(p c v) / sum(p c), p being attention that knows nothing of counts: c v and c are its values, side by side.
-
-    So no mask is needed, which costs the fastest kernels half as much again. Not with dropout, which must not change
-    the divisor.
-    """
-    d = v.shape[-1]
-    most = counts.amax(1, keepdim=True)
-    weights = torch.where(most > 0, counts / most.clamp(min=1), torch.ones_like(most))  # nothing but padding: all alike
-    weights = weights.to(v.dtype)[:, None, :, None]
-    values = torch.cat([v * weights, weights.expand(*v.shape[:3], 1), v.new_zeros(*v.shape[:3], FOLDED - 1)], -1)
-    out = F.scaled_dot_product_attention(q, k, values, scale=scale)
-    divisor = out[..., d : d + 1].to(torch.promote_types(v.dtype, torch.float32))
-    return (out[..., :d] / divisor.clamp(min=torch.finfo(divisor.dtype).tiny)).to(v.dtype)
 
 
 def fold(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vcc.core.rows import Rows, concat_rows, flat_index, take, take_rows
+from vcc.core.rows import Rows, concat_rows, flat_index, running_count, take, take_rows
 from vcc.core.tree import SegmentTree, child_weights, siblings, weighted_mean
 
 
@@ -168,7 +168,7 @@ def best(score: Tensor, real: Tensor, wanted: int) -> tuple[Tensor, Tensor]:
         return place[:, :0], place
     rank = (ordered << 31) - place
     closed = rank < rank.topk(wanted, dim=1, sorted=False).values.amin(1, keepdim=True)
-    passed = closed.cumsum(1)
+    passed = running_count(closed)
     seats = torch.where(closed, wanted - 1 + passed, place - passed)
     places = torch.zeros_like(seats).scatter(1, seats, place)
     return places[:, :wanted], places[:, wanted:]

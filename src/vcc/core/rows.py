@@ -56,6 +56,24 @@ def log_counts(counts: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     return logs.masked_fill(~real.any(1, keepdim=True), 0.0)
 
 
+def running_count(mask: Tensor) -> Tensor:
+    """How many are set up to and including each place of mask (B, n), (B, n)."""
+    if torch.compiler.is_compiling() and mask.shape[0] > 1:
+        return _running_count(mask)
+    return mask.cumsum(1)
+
+
+# Opaque to the compiler, which cannot join a long running sum with what is one number for a row (pytorch#180221).
+@torch.library.custom_op("vcc::running_count", mutates_args=())
+def _running_count(mask: Tensor) -> Tensor:
+    return mask.cumsum(1)
+
+
+@_running_count.register_fake
+def _(mask: Tensor) -> Tensor:
+    return torch.empty_like(mask, dtype=torch.int64)
+
+
 def flat_index(index: Tensor, n: int) -> Tensor:
     """index (B, k) into (B, n, ...) -> (B * k,) into (B * n, ...), where whole rows are copied and added fastest."""
     if index.shape[0] == 1:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vcc.core.rows import Rows, concat_rows, take_rows
+from vcc.core.rows import Rows, concat_rows, running_count, take_rows
 
 COMPILED_VIPS = 512  # VIP rows reserved in a compiled graph, whose shapes cannot depend on the mask's values
 
@@ -42,8 +42,8 @@ def split_vips(rows: Rows, vip_mask: Tensor, capacity: int | None = None) -> tup
     else:
         capacity = 0
     context = real & ~vip
-    rank = torch.where(real, context.cumsum(1) - 1, context.sum(1, keepdim=True) + (~real).cumsum(1) - 1)
-    places = torch.where(vip, vip.cumsum(1) - 1, capacity + rank)
+    rank = torch.where(real, running_count(context) - 1, context.sum(1, keepdim=True) + running_count(~real) - 1)
+    places = torch.where(vip, running_count(vip) - 1, capacity + rank)
     size = n - fewest
     tokens = torch.arange(n, device=places.device).expand(batch, n)
     tokens = torch.zeros_like(places[:, :1]).expand(batch, capacity + size).scatter(1, places, tokens)

@@ -29,6 +29,7 @@ class Reply:
     answers: tuple[Answer, ...]
     name: str = ""  # a short name to show instead of the question, e.g. that of a clause
     group: str = ""  # the heading it is listed under in a report
+    nearest: Answer | None = None  # where there is no answer, what the model would say if it had to be less sure
 
     @property
     def heading(self) -> str:
@@ -77,6 +78,7 @@ def as_dict(document: Document, replies: Iterable[Reply]) -> dict[str, Any]:
                 **({"name": reply.name} if reply.name else {}),
                 "found": bool(reply.answers),
                 "answers": [_answer_dict(document, answer) for answer in reply.answers],
+                **({"nearest": _answer_dict(document, reply.nearest)} if reply.nearest else {}),
             }
             for reply in replies
         ],

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vcc.core.cut import Cut
 from vcc.core.rows import Rows
 from vcc.core.tree import SegmentTree, build_tree, flatten_tree, project_tree
 from vcc.data.answers import ScoredSpan, apart, best_spans
@@ -25,7 +26,7 @@ from vcc.data.features import Frame, tokenize_text
 from vcc.data.framing import framed, framed_places
 from vcc.documents.answers import Reply, answer_at, merge_overlaps
 from vcc.documents.close_reading import batch as window_batch
-from vcc.documents.close_reading import passages, room, window_logits
+from vcc.documents.close_reading import best_nodes, passages, room, window_logits
 from vcc.documents.document import Document, DocumentError
 from vcc.documents.heatmap import Floats, Reading, openness_of
 from vcc.documents.models import ModelError
@@ -38,9 +39,11 @@ ASKED_AT_ONCE = {"cpu": 2**25, "cuda": 2**30}  # bytes of a batch's trees; a CPU
 UNLIKELY = 0.01  # a second answer with a smaller score is none
 CANDIDATES = 20  # spans that share their probability with "no answer"
 LONGEST_ANSWER = 256  # tokens
+NODES = 40  # that may point to passages
 WINDOWS_AT_ONCE = 64  # of a second look
 # Of the model's configuration:
 THRESHOLD = "no_answer_threshold"  # how far "no answer" must lead to win; else 0
+CLAUSE_THRESHOLD = "clause_threshold"  # the same for the questions of `vcc review`, which it knows by heart
 FRAMED = "framed_windows"  # whether each window of a document stands between special tokens
 LOOKS = "second_looks"  # passages of a document, at most, that are read again with the question; else none
 
@@ -81,7 +84,8 @@ class Facts:
         """For people."""
         layers = ", ".join(f"{rows:,} in layer {layer + 1}" for layer, rows in self.rows)
         if len({rows for _, rows in self.rows}) == 1:
-            layers = f"{self.rows[0][1]:,} in layers {self.rows[0][0] + 1} to {self.rows[-1][0] + 1}"
+            first, last = self.rows[0][0] + 1, self.rows[-1][0] + 1
+            layers = f"{self.rows[0][1]:,} in " + (f"layers {first} to {last}" if first < last else f"layer {first}")
         reading = f"{self.reading:.2f} s" if self.reading else "from the index"
         return {
             "tokens": f"{self.tokens:,}, none cut",
@@ -144,6 +148,14 @@ class Asker:
     @property
     def framed(self) -> bool:
         return bool(getattr(self.model.config, FRAMED, False))
+
+    @property
+    def threshold(self) -> float:
+        return float(getattr(self.model.config, THRESHOLD, None) or 0.0)
+
+    @property
+    def clause_threshold(self) -> float:
+        return float(getattr(self.model.config, CLAUSE_THRESHOLD, self.threshold))
 
     def places(self, n: int) -> Ints:
         """Where the n tokens of a document stand among those that are read, (n,)."""
@@ -224,33 +236,43 @@ class Asker:
         questions: Sequence[str],
         top: int = 3,
         progress: Progress = lambda done, total: None,
+        threshold: float | None = None,
     ) -> tuple[tuple[Reply, ...], Facts]:
-        """All questions, as many at once as memory allows. A reply without answers: the model finds none."""
+        """All questions, as many at once as memory allows. A reply without answers: the model finds none.
+
+        `threshold`: how far "no answer" must lead to win; unless given, as the model's configuration says.
+        """
         if top < 1:
             raise ValueError(f"top {top} must be at least 1")
         start = time.perf_counter()
         replies: list[Reply] = []
         seen: dict[int, int] = {}
+        cut: Cut | None = None
 
         def watch(step: Step) -> None:
+            nonlocal cut
             seen[step.layer] = max(seen.get(step.layer, 0), step.rows)
+            cut = step.cut
 
         size = sum(part.nbytes for part in (index.tree.means, *index.tree.differences))
         some = max(1, ASKED_AT_ONCE.get(self.model.device.type, 0) // max(size, 1))
         for first in range(0, len(questions), some):
             batch = questions[first : first + some]
             logits, none = self.logits(index, batch, watch)
-            found, nones = self.spans(index, batch, logits, none, top)
-            replies += [self.reply(document, index, *one, top) for one in zip(batch, found, nones, strict=True)]
+            found, nones = self.spans(index, batch, logits, none, cut, top)
+            replies += [
+                self.reply(document, index, *one, top, self.threshold if threshold is None else threshold)
+                for one in zip(batch, found, nones, strict=True)
+            ]
             progress(len(replies), len(questions))
         asking = time.perf_counter() - start
         facts = Facts(index.tokens, len(questions), tuple(sorted(seen.items())), index.seconds, asking)
         return tuple(replies), facts
 
     def spans(
-        self, index: Index, questions: Sequence[str], logits: Tensor, none: Tensor, top: int
+        self, index: Index, questions: Sequence[str], logits: Tensor, none: Tensor, cut: Cut | None, top: int
     ) -> tuple[list[list[ScoredSpan]], list[float]]:
-        """For each question the best spans of logits (Q, n, 2), and the score of no answer."""
+        """For each question the best spans of logits (Q, n, 2), and the score of no answer. `cut`: the last layer's."""
         # Some tokenizers give tokens that cover no character of their own.
         empty = torch.as_tensor(index.offsets[:, 0] >= index.offsets[:, 1])
         starts, ends = logits.cpu().masked_fill(empty[:, None], -torch.inf).unbind(2)
@@ -261,12 +283,19 @@ class Asker:
             return found, none.tolist()
         leads = [[replace(span, score=span.score - null) for span in some]
                  for some, null in zip(found, none.tolist(), strict=True)]
-        return self.look_again(index, questions, leads, looks, most), [0.0] * len(found)
+        nodes = [[] for _ in found] if cut is None else best_nodes(cut, index.tree, self.places(index.tokens), NODES)
+        return self.look_again(index, questions, leads, nodes, looks, most), [0.0] * len(found)
 
     def look_again(
-        self, index: Index, questions: Sequence[str], found: Sequence[Sequence[ScoredSpan]], looks: int, most: int
+        self,
+        index: Index,
+        questions: Sequence[str],
+        found: Sequence[Sequence[ScoredSpan]],
+        nodes: Sequence[Sequence[ScoredSpan]],
+        looks: int,
+        most: int,
     ) -> list[list[ScoredSpan]]:
-        """The best spans of the passages around those that were found, scored by their lead over no answer.
+        """The best spans of the passages around spans and nodes that were found, scored by their lead over no answer.
 
         A question that fills most of a window leaves no room to look: what was found for it stays.
         """
@@ -274,29 +303,35 @@ class Asker:
         asked = [tokenize_text(question, self.tokenizer).ids for question in questions]
         rooms = [room(ids, self.frame, window) for ids in asked]
         looked = [size >= window // 4 for size in rooms]
-        chosen = passages([some if look else [] for some, look in zip(found, looked, strict=True)], rooms,
-                          index.tokens, looks)
+        chosen = passages(only(found, looked), only(nodes, looked), rooms, index.tokens, looks)
         better = [[] if look else list(some) for some, look in zip(found, looked, strict=True)]
         for at in range(0, len(chosen), WINDOWS_AT_ONCE):
             some = chosen[at : at + WINDOWS_AT_ONCE]
-            pairs = [(asked[i], index.ids[start : start + rooms[i]]) for i, start, _ in some]
+            pairs = [(asked[i], index.ids[start : start + rooms[i]]) for i, start in some]
             given = window_batch(pairs, self.frame)
             logits = window_logits(self.model, given).cpu()
             none = logits[:, 0].sum(1).tolist()
             logits[:, 0] = -torch.inf
             for passage, row, null, first in zip(some, logits, none, given.first.tolist(), strict=True):
+                by = passage.start - first
                 better[passage.question] += [
-                    passage.judge(replace(span, score=span.score - null), passage.start - first)
+                    ScoredSpan(span.first + by, span.last + by, span.score - null)
                     for span in best_spans(row[:, 0], row[:, 1], most, LONGEST_ANSWER)
                 ]
         return [apart(some, most) for some in better]
 
     def reply(
-        self, document: Document, index: Index, question: str, found: Sequence[ScoredSpan], none: float, top: int
+        self,
+        document: Document,
+        index: Index,
+        question: str,
+        found: Sequence[ScoredSpan],
+        none: float,
+        top: int,
+        threshold: float,
     ) -> Reply:
         """The best spans; their scores are probabilities among themselves and "no answer"."""
-        threshold = float(getattr(self.model.config, THRESHOLD, None) or 0.0)
-        if not found or none - found[0].score > threshold:
+        if not found:
             return Reply(question, ())
         chances = torch.tensor([span.score for span in found] + [none]).softmax(0).tolist()
         answers = [
@@ -304,7 +339,11 @@ class Asker:
             for span, chance in zip(found, chances, strict=False)
             if span is found[0] or chance >= UNLIKELY
         ]
-        return Reply(question, merge_overlaps((answer for answer in answers if answer.text), top))
+        kept = merge_overlaps((answer for answer in answers if answer.text), top)
+        lead = found[0].score - none
+        if lead < -threshold:
+            return Reply(question, (), nearest=kept[0] if kept and lead > 0 else None)
+        return Reply(question, kept)
 
     @torch.inference_mode()
     def see(self, document: Document, index: Index, question: str, top: int = 3) -> tuple[Reading, Facts]:
@@ -312,7 +351,7 @@ class Asker:
         start = time.perf_counter()
         steps: list[Step] = []
         logits, none = self.logits(index, [question], steps.append)
-        found, nones = self.spans(index, [question], logits, none, top)
+        found, nones = self.spans(index, [question], logits, none, steps[-1].cut if steps else None, top)
         places = self.places(index.tokens)
         steps = [step for step in steps if step.cut is not None]
         scales = index.tree.scales
@@ -332,10 +371,15 @@ class Asker:
             ),
             tuple(f"layer {step.layer + 1}" for step in steps),
             scales,
-            self.reply(document, index, question, found[0], nones[0], top).answers,
+            self.reply(document, index, question, found[0], nones[0], top, self.threshold).answers,
         )
         rows = tuple((step.layer, step.rows) for step in steps)
         return reading, Facts(index.tokens, 1, rows, index.seconds, time.perf_counter() - start)
+
+
+def only(some: Sequence[Sequence[ScoredSpan]], wanted: Sequence[bool]) -> list[Sequence[ScoredSpan]]:
+    """Those of the questions that are wanted; none of the others."""
+    return [one if want else [] for one, want in zip(some, wanted, strict=True)]
 
 
 def token_scores(scales: tuple[int, ...], opened: Sequence[Ints], scores: Sequence[Floats]) -> Floats:

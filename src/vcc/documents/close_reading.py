@@ -1,11 +1,12 @@
 """A second look: the passages that a compressed reading points to are read again in full, each with its question.
 
 A window `[CLS] question [SEP] passage [SEP]` is as short as the model was trained for, so the untouched model reads it.
-The compressed layers have to find the place; the exact words are found here.
+The compressed layers have to find the place, by the nodes they score highest and by the spans they find; the exact
+words are found here.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,23 +15,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from vcc.data.answers import ScoredSpan, Span
+from vcc.core.cut import Cut, child_nodes
+from vcc.core.tree import SegmentTree
+from vcc.data.answers import ScoredSpan
 from vcc.data.features import Frame
 
 Ints = NDArray[np.integer]
-TRUST = 0.5  # how much the first reading's score counts, beside the second's
+NEAR = 0.3  # a node with less than this part of the best one's score has no chance
 BEHIND = 8.0  # a span whose score is that far below no answer has no chance
 
 
 class Passage(NamedTuple):
     question: int
     start: int  # token of the document
-    lead: float = 0.0  # over no answer, of the span that it was chosen for
-
-    def judge(self, span: Span, by: int) -> Span:
-        """A span of its window as one of the document, `by` tokens further right. To its lead, what the first reading
-        thought of the passage is added."""
-        return replace(span, first=span.first + by, last=span.last + by, score=span.score + TRUST * self.lead)
 
 
 class Batch(NamedTuple):
@@ -48,23 +45,46 @@ def room(question: Ints, frame: Frame, window: int) -> int:
     return max(0, window - len(question) - len(frame.before) - len(frame.between) - len(frame.after))
 
 
-def passages(spans: Sequence[Sequence[ScoredSpan]], rooms: Sequence[int], n: int, looks: int) -> list[Passage]:
-    """For each question the passages around its spans, best first, at most `looks`: the best in any case, the others
-    where the first reading gave them a chance. So a question without an answer costs one look.
+def best_nodes(cut: Cut, tree: SegmentTree, places: Ints, top: int) -> list[list[ScoredSpan]]:
+    """For each question the nodes with the largest scores at the last scale that has any, as spans of the document.
 
-    The score of a span is its lead over no answer.
+    `places` (n,) says where each token of the document stands in the tree.
+    """
+    depth = len(cut.scores) - 1
+    if depth < 0:
+        return [[] for _ in tree.means]
+    scores, nodes = cut.scores[depth].topk(min(top, cut.scores[depth].shape[1]), dim=1)
+    if depth:
+        nodes = child_nodes(cut.opened_nodes[depth - 1], tree.fan_outs[depth - 1]).gather(1, nodes)
+    begin = nodes.cpu().numpy() * tree.scales[depth]
+    first, last = np.searchsorted(places, begin), np.searchsorted(places, begin + tree.scales[depth]) - 1
+    rows = zip(first.tolist(), last.tolist(), scores.tolist(), strict=True)
+    return [[ScoredSpan(*one) for one in zip(*row, strict=True) if one[0] <= one[1]] for row in rows]
+
+
+def passages(
+    spans: Sequence[Sequence[ScoredSpan]],
+    nodes: Sequence[Sequence[ScoredSpan]],
+    rooms: Sequence[int],
+    n: int,
+    looks: int,
+) -> list[Passage]:
+    """For each question the passages around its spans and its nodes, by turns, best first, at most `looks`.
+
+    The best of each in any case; others where they have a chance. The score of a span is its lead over no answer.
     """
     chosen: list[Passage] = []
-    for question, (some, size) in enumerate(zip(spans, rooms, strict=True)):
-        starts: list[int] = []
-        leads: list[float] = []
-        for span in some:
-            if len(starts) == looks or (starts and span.score < -BEHIND):
+    for question, (found, opened, size) in enumerate(zip(spans, nodes, rooms, strict=True)):
+        likely = [span for i, span in enumerate(found) if i == 0 or span.score > -BEHIND]
+        near = [node for node in opened if node.score >= NEAR * opened[0].score]
+        mine: list[Passage] = []
+        for span in (one for pair in zip_longest(likely, near) for one in pair if one is not None):
+            if len(mine) == looks:
                 break
-            if not any(start <= span.first and span.last < start + size for start in starts):
-                starts.append(max(0, min((span.first + span.last - size) // 2, n - size)))
-                leads.append(span.score)
-        chosen += [Passage(question, *one) for one in zip(starts, leads, strict=True)]
+            if not any(passage.start <= span.first and span.last < passage.start + size for passage in mine):
+                start = max(0, min((span.first + span.last - size) // 2, n - size))
+                mine.append(Passage(question, start))
+        chosen += mine
     return chosen
 
 

@@ -132,7 +132,8 @@ def print_passages(console: Console, document: Document, reading: Reading, top: 
     """The sentences that were read most closely; the share is how finely, on the mean over the layers."""
     shown: list[tuple[int, int]] = []
     for first, last, share in passages(reading, 20 * top):
-        peak = first + int(reading.scores[:, first:last].mean(0).argmax())
+        score = reading.scores[:, first:last].mean(0)
+        peak = first + int(np.flatnonzero(score == score.max()).mean())  # the middle of the best node
         start, end = document.sentence_around(*map(int, reading.offsets[peak]))
         if len(shown) < top and all(end <= a or b <= start for a, b in shown):
             shown.append((start, end))

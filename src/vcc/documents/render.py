@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 
 from rich.console import Console
@@ -20,18 +20,21 @@ def print_replies(console: Console, document: Document, replies: Iterable[Reply]
     """One question after the other, for `vcc ask`."""
     for reply in replies:
         console.print(Text(reply.heading, style="bold cyan"))
-        print_answers(console, document, reply.answers)
+        print_answers(console, document, reply)
         console.print()
     print_facts(console, document, facts)
 
 
-def print_answers(console: Console, document: Document, answers: Sequence[Answer]) -> None:
-    for number, answer in enumerate(answers, 1):
+def print_answers(console: Console, document: Document, reply: Reply) -> None:
+    for number, answer in enumerate(reply.answers, 1):
         where = (f"  {place_of(document, answer)}", "dim")
         print_indented(console, Text.assemble((f"{number}  ", "dim"), score_text(answer.score), where), 2)
         print_indented(console, lit_text(document, answer, bool(console.color_system)), 5)
-    if not answers:
+    if not reply.answers:
         print_indented(console, NOTHING, 2)
+    if reply.nearest is not None:
+        print_indented(console, Text(f"the nearest, {place_of(document, reply.nearest)}:", style="dim"), 5)
+        print_indented(console, lit_text(document, reply.nearest, False), 5)
 
 
 def print_review(console: Console, document: Document, replies: Iterable[Reply], facts: Mapping[str, str]) -> None:

@@ -89,10 +89,19 @@ def _rows(document: Document, replies: Sequence[Reply], placed: Sequence[Sequenc
                 heading = "<th></th>"
             style = "" if reply.name else "more "
             if not places:
-                yield f'<tr class="{style}none">{heading}<td colspan="2">no answer found</td></tr>\n'
+                nothing = f"no answer found{_nearest(document, reply)}"
+                yield f'<tr class="{style}none">{heading}<td colspan="2">{nothing}</td></tr>\n'
             for place in places:
                 yield f'<tr class="{style}">{heading}{_cells(document, place)}</tr>\n'
                 heading, style = "<th></th>", "more "
+
+
+def _nearest(document: Document, reply: Reply) -> str:
+    """For a question asked by a person; in a list of clauses it would hide what was found."""
+    if reply.nearest is None or reply.name:
+        return ""
+    before, inside, after = (escape(piece) for piece in excerpt(document, reply.nearest, margin=90, longest=420))
+    return f"; the nearest, {escape(place_of(document, reply.nearest))}: {before}<u>{inside}</u>{after}"
 
 
 def _cells(document: Document, place: Place) -> str:

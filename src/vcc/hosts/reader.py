@@ -12,7 +12,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils.generic import can_return_tuple
 
 from vcc.config import VccConfig
-from vcc.core.rows import Rows
+from vcc.core.rows import Rows, running_count
 from vcc.core.vips import check_mask
 from vcc.encode import Step, encode
 from vcc.hosts.break_even import worth_compressing
@@ -221,7 +221,7 @@ class Seq2Seq(Wrapped):
 def own_places(vips: Tensor, real: Tensor) -> Tensor:
     """Places counted separately among VIPs and among the rest, so that neither depends on the other; -1 for padding."""
     rest = real & ~vips
-    return torch.where(vips, vips.cumsum(1) - 1, torch.where(rest, rest.cumsum(1) - 1, -1))
+    return torch.where(vips, running_count(vips) - 1, torch.where(rest, running_count(rest) - 1, -1))
 
 
 def named(model: Wrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

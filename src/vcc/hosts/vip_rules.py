@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vcc.core.rows import running_count
+
 # Ids that Hugging Face configurations do not hold, by model type: of the mask token and of the separator.
 MASK_IDS = {"bert": 103, "electra": 103, "modernbert": 50284}
 LAST_IS_MASK = ("roberta", "roberta-prelayernorm", "xlm-roberta", "camembert")
@@ -13,7 +15,7 @@ SEPARATOR_IDS = {"bert": 102, "electra": 102}
 
 def vips_by_rule(rule: str | None, input_ids: Tensor | None, real: Tensor, config: Any, model_type: str) -> Tensor:
     """The default VIPs (B, n) of a head: "first" (CLS), "mask", "separator" (all up to the first), or none."""
-    order = real.cumsum(1)
+    order = running_count(real)
     if rule == "first":
         return real & (order == 1)
     if rule == "mask" and input_ids is not None:
@@ -26,7 +28,7 @@ def vips_by_rule(rule: str | None, input_ids: Tensor | None, real: Tensor, confi
         if token is not None:
             found = (input_ids == token) & real
             required(found, f"no separator (id {token}) in some sequence")
-            return real & (found.cumsum(1) - found.long() == 0)
+            return real & (running_count(found) - found.long() == 0)
         raise missing("this model's configuration does not tell its separator; set config.sep_token_id")
     raise missing("this model has no default for them")
 
@@ -34,7 +36,7 @@ def vips_by_rule(rule: str | None, input_ids: Tensor | None, real: Tensor, confi
 def first_tokens(number: int | Tensor, real: Tensor) -> Tensor:
     """The first `number` (one for all, or one per sequence) real tokens, (B, n)."""
     number = torch.as_tensor(number, device=real.device)
-    return real & (real.cumsum(1) <= (number[:, None] if number.ndim else number))
+    return real & (running_count(real) <= (number[:, None] if number.ndim else number))
 
 
 def mask_id(config: Any, model_type: str) -> int | None:

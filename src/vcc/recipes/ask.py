@@ -72,9 +72,11 @@ class Opened:
     asker: "Asker"
     index: "Index"
 
-    def ask(self, questions: Sequence[str], top: int) -> "tuple[tuple[Reply, ...], Facts]":
+    def ask(
+        self, questions: Sequence[str], top: int, threshold: float | None = None
+    ) -> "tuple[tuple[Reply, ...], Facts]":
         with bar("asking", "questions", len(questions) > 1) as progress:
-            return self.asker.ask(self.document, self.index, questions, top, progress)
+            return self.asker.ask(self.document, self.index, questions, top, progress, threshold)
 
 
 def converse(opened: Opened, top: int) -> None:
@@ -83,7 +85,7 @@ def converse(opened: Opened, top: int) -> None:
     console.print(f"{opened.document.title}: {opened.index.tokens:,} tokens. An empty line ends.", markup=False)
     while question := prompt():
         replies, facts = opened.ask([question], top)
-        print_answers(console, opened.document, replies[0].answers)
+        print_answers(console, opened.document, replies[0])
         console.print(f"{facts.asking:.2f} s\n", style="dim")
 
 

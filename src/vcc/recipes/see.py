@@ -69,7 +69,7 @@ def see(
     console = Console(highlight=False)
     print_heatmap(console, reading)
     console.print()
-    print_answers(console, document, reading.answers)
+    print_answers(console, document, Reply(question, reading.answers))
     console.print(Text("\nread most closely", style="bold"))
     print_passages(console, document, reading)
     console.print()

@@ -1,0 +1,42 @@
+"""The model that comes along: its files, and that it answers."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import vcc
+from vcc.documents.answers import Reply
+from vcc.documents.models import SHIPPED
+
+CONTRACT = Path(__file__).parents[2] / "examples/contract.txt"
+
+
+@pytest.fixture(scope="module")
+def replies() -> dict[str, Reply]:
+    questions = ["Which law governs this agreement?", "When does it end?", "How much insurance must each party have?",
+                 "What is the capital of France?"]
+    return dict(zip(questions, vcc.read(CONTRACT).ask_all(questions), strict=True))
+
+
+@pytest.mark.parametrize(("question", "words", "part"), [
+    ("Which law governs this agreement?", "State of New Hampshire", "15. GENERAL"),
+    ("When does it end?", "February 28, 2029", "13. TERM AND TERMINATION"),
+    ("How much insurance must each party have?", "$2,000,000 per occurrence", "12. INSURANCE"),
+])
+def test_it_answers_questions_of_a_contract(replies, question: str, words: str, part: str) -> None:
+    best = replies[question].answers[0]
+    assert words in best.text and best.part == part and best.score > 0.5
+
+
+def test_it_knows_what_is_not_there(replies) -> None:
+    assert replies["What is the capital of France?"].answers == ()
+
+
+def test_its_files_are_small_and_complete() -> None:
+    assert sum(path.stat().st_size for path in SHIPPED.glob("*.safetensors")) < 50e6
+    names = {path.name for path in SHIPPED.iterdir()}
+    assert names >= {"README.md", "config.json", "model.safetensors", "tokenizer.json"}
+    settings = json.loads((SHIPPED / "config.json").read_text())
+    assert settings["vcc"]["score"] == "similarity"
+    assert settings["no_answer_threshold"] < settings["clause_threshold"] < 0
