@@ -42,7 +42,7 @@ demo: $(READY) ## Ask a contract and a whole novel on this machine's CPU; pages 
 	$(BIN)/vcc ask examples/contract.txt "Which law governs this agreement?" "When does it end?" \
 	  "How much insurance must each party have?" --top 1 --html $(DEMO)/contract.html $(ASK_WITH)
 	$(BIN)/vcc ask $(BOOK) "What is the name of Mr. Heathcliff's dwelling?" \
-	  "For how long did the fugitives remain absent?" --top 1 --html $(DEMO)/novel.html $(ASK_WITH)
+	  "What illness did Mrs. Linton have?" --top 1 --html $(DEMO)/novel.html $(ASK_WITH)
 	$(BIN)/vcc see $(BOOK) "What is the name of Mr. Heathcliff's dwelling?" \
 	  --top 1 --html $(DEMO)/heatmap.html --png $(DEMO)/heatmap.png $(ASK_WITH)
 	@echo "Look at the pages in $(DEMO): contract.html, novel.html and heatmap.html."
