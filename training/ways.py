@@ -32,7 +32,7 @@ CLS, SEP = 101, 102  # of BERT's vocabulary
 AROUND = Frame(np.array([CLS]), np.array([SEP]), np.array([SEP]), 1)
 Pair = tuple[Ints, Ints]  # a question and a passage
 LONGEST = 256  # tokens in an answer
-LOOKS = 6  # passages that are read again, at most
+LOOKS = 12  # passages that are read again, at most
 BUDGETS = ((64, 32), (128, 32), (128, 32), (128, 64), (128, 64))  # drawn in training, so that any serves
 
 

@@ -94,8 +94,8 @@ def test_a_second_look_is_the_untouched_model_on_the_passage() -> None:
         before = int(inside.nonzero()[0])
         with torch.no_grad():
             found = asker.logits(index, [question], nothing)
-            (spans,), (none,) = asker.spans(index, [question], *found, None, 1)
-        assert (spans[0].first, spans[0].last, none) == (first - before, last - before, 0.0)
+            (spans,), (none,), looks = asker.spans(index, [question], *found, None, 1)
+        assert (spans[0].first, spans[0].last, none, looks) == (first - before, last - before, 0.0, 1)
         assert spans[0].score == pytest.approx(float(total.max() - start[0] - end[0]), abs=1e-4)
 
 
@@ -274,7 +274,7 @@ def test_unlikely_answers_are_left_out_but_never_the_best() -> None:
     logits = torch.zeros(index.tokens, 2)
     for lead, found in ((0.0, 20), (10.0, 1)):
         logits[7] = lead
-        (spans,), (none,) = asker.spans(index, ["w1"], logits[None], torch.zeros(1), None, 20)
+        (spans,), (none,), _ = asker.spans(index, ["w1"], logits[None], torch.zeros(1), None, 20)
         answers = asker.reply(document, index, "w1", spans, none, 20, asker.threshold).answers
         assert len(answers) == found and all(answer.score >= UNLIKELY for answer in answers)
     asker.model.config.no_answer_threshold = 50.0

@@ -74,6 +74,7 @@ class Facts:
     rows: tuple[tuple[int, int], ...]  # (layer, rows of document and question it saw), for each compressed layer
     reading: float  # seconds; 0 where the index was there
     asking: float  # seconds for all questions together
+    passages: int = 0  # read again, in windows, for all questions together
 
     @property
     def compression(self) -> float:
@@ -90,6 +91,7 @@ class Facts:
         return {
             "tokens": f"{self.tokens:,}, none cut",
             "rows": layers or "none",
+            **({"read again": f"{self.passages:,} passages"} if self.passages else {}),
             "compression": f"{self.compression:.1f}x",
             "reading": reading,
             "asking": f"{self.asking:.2f} s",
@@ -102,6 +104,7 @@ class Facts:
             "tokens_cut": 0,
             "questions": self.questions,
             "rows": [{"layer": layer + 1, "rows": rows} for layer, rows in self.rows],
+            "passages_read_again": self.passages,
             "compression": round(self.compression, 2),
             "reading_seconds": round(self.reading, 3),
             "asking_seconds": round(self.asking, 3),
@@ -246,6 +249,7 @@ class Asker:
             raise ValueError(f"top {top} must be at least 1")
         start = time.perf_counter()
         replies: list[Reply] = []
+        looks = 0
         seen: dict[int, int] = {}
         cut: Cut | None = None
 
@@ -259,20 +263,22 @@ class Asker:
         for first in range(0, len(questions), some):
             batch = questions[first : first + some]
             logits, none = self.logits(index, batch, watch)
-            found, nones = self.spans(index, batch, logits, none, cut, top)
+            found, nones, more = self.spans(index, batch, logits, none, cut, top)
+            looks += more
             replies += [
                 self.reply(document, index, *one, top, self.threshold if threshold is None else threshold)
                 for one in zip(batch, found, nones, strict=True)
             ]
             progress(len(replies), len(questions))
         asking = time.perf_counter() - start
-        facts = Facts(index.tokens, len(questions), tuple(sorted(seen.items())), index.seconds, asking)
+        facts = Facts(index.tokens, len(questions), tuple(sorted(seen.items())), index.seconds, asking, looks)
         return tuple(replies), facts
 
     def spans(
         self, index: Index, questions: Sequence[str], logits: Tensor, none: Tensor, cut: Cut | None, top: int
-    ) -> tuple[list[list[ScoredSpan]], list[float]]:
-        """For each question the best spans of logits (Q, n, 2), and the score of no answer. `cut`: the last layer's."""
+    ) -> tuple[list[list[ScoredSpan]], list[float], int]:
+        """For each question the best spans of logits (Q, n, 2) and the score of no answer, and how many passages were
+        read again. `cut`: the last layer's."""
         # Some tokenizers give tokens that cover no character of their own.
         empty = torch.as_tensor(index.offsets[:, 0] >= index.offsets[:, 1])
         starts, ends = logits.cpu().masked_fill(empty[:, None], -torch.inf).unbind(2)
@@ -280,11 +286,12 @@ class Asker:
         found = [best_spans(*row, most, LONGEST_ANSWER) for row in zip(starts, ends, strict=True)]
         looks = int(getattr(self.model.config, LOOKS, None) or 0)
         if not looks:
-            return found, none.tolist()
+            return found, none.tolist(), 0
         leads = [[replace(span, score=span.score - null) for span in some]
                  for some, null in zip(found, none.tolist(), strict=True)]
         nodes = [[] for _ in found] if cut is None else best_nodes(cut, index.tree, self.places(index.tokens), NODES)
-        return self.look_again(index, questions, leads, nodes, looks, most), [0.0] * len(found)
+        better, number = self.look_again(index, questions, leads, nodes, looks, most)
+        return better, [0.0] * len(found), number
 
     def look_again(
         self,
@@ -294,8 +301,9 @@ class Asker:
         nodes: Sequence[Sequence[ScoredSpan]],
         looks: int,
         most: int,
-    ) -> list[list[ScoredSpan]]:
-        """The best spans of the passages around spans and nodes that were found, scored by their lead over no answer.
+    ) -> tuple[list[list[ScoredSpan]], int]:
+        """The best spans of the passages around spans and nodes that were found, scored by their lead over no answer,
+        and how many passages these are.
 
         A question that fills most of a window leaves no room to look: what was found for it stays.
         """
@@ -318,7 +326,7 @@ class Asker:
                     ScoredSpan(span.first + by, span.last + by, span.score - null)
                     for span in best_spans(row[:, 0], row[:, 1], most, LONGEST_ANSWER)
                 ]
-        return [apart(some, most) for some in better]
+        return [apart(some, most) for some in better], len(chosen)
 
     def reply(
         self,
@@ -351,7 +359,7 @@ class Asker:
         start = time.perf_counter()
         steps: list[Step] = []
         logits, none = self.logits(index, [question], steps.append)
-        found, nones = self.spans(index, [question], logits, none, steps[-1].cut if steps else None, top)
+        found, nones, looks = self.spans(index, [question], logits, none, steps[-1].cut if steps else None, top)
         places = self.places(index.tokens)
         steps = [step for step in steps if step.cut is not None]
         scales = index.tree.scales
@@ -374,7 +382,7 @@ class Asker:
             self.reply(document, index, question, found[0], nones[0], top, self.threshold).answers,
         )
         rows = tuple((step.layer, step.rows) for step in steps)
-        return reading, Facts(index.tokens, 1, rows, index.seconds, time.perf_counter() - start)
+        return reading, Facts(index.tokens, 1, rows, index.seconds, time.perf_counter() - start, looks)
 
 
 def only(some: Sequence[Sequence[ScoredSpan]], wanted: Sequence[bool]) -> list[Sequence[ScoredSpan]]:
