@@ -154,7 +154,7 @@ def squad(lines: list[dict[str, Any]], texts: list[Any]) -> dict[str, float]:
             values[name].append(value)
             examples[name].append(example)
     overall = float(np.quantile([value for _, value in unanswered], WANTED))
-    result = {"threshold": -overall, "auc": auc([lead(line["found"]) for *_, line in rows],
+    result = {"lead": overall, "auc": auc([lead(line["found"]) for *_, line in rows],
                                                   [bool(q["answers"]) for q, *_ in rows])}
     for name in values:
         result |= mean_scores({name: values[name]}, examples[name])

@@ -43,7 +43,7 @@ def model(seed: int = 0, settings: vcc.VccConfig = SETTINGS) -> Any:
     made = vcc.wrap(BertForQuestionAnswering(config).eval(), settings)
     with torch.no_grad():  # otherwise nearly every random model finds no answer
         made.qa_outputs.weight.mul_(2)
-    made.config.no_answer_threshold = 1e9
+    made.config.answer_lead = -1e9
     return made
 
 

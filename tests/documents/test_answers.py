@@ -99,11 +99,11 @@ def test_the_terminal_shows_sentence_place_score_and_no_answer() -> None:
 def test_the_nearest_is_shown_as_no_answer() -> None:
     replies = [Reply("Which law?", (), nearest=found("Kent"))]
     out = printed(print_replies, replies)
-    assert "no answer found" in out and "the nearest, page 2:" in out and "»Kent«" in out
+    assert "no sure answer; the nearest, page 2:" in out and "»Kent«" in out
     (reply,) = as_dict(DOCUMENT, replies)["replies"]
     assert not reply["found"] and reply["answers"] == [] and reply["nearest"]["text"] == "Kent"
     page = report_html(DOCUMENT, replies, {})
-    assert "no answer found; the nearest, page 2:" in page and "<u>Kent</u>" in page
+    assert "no sure answer; the nearest, page 2:" in page and "<u>Kent</u>" in page
     assert "the nearest" not in report_html(DOCUMENT, [replace(replies[0], name="Governing law")], {})
 
 

@@ -172,7 +172,7 @@ def test_answers_are_spans_of_the_text_with_probabilities() -> None:
             assert answer.part in ("page 1", "page 2")
 
 
-def test_no_answer_wins_where_it_leads_by_more_than_the_threshold() -> None:
+def test_an_answer_must_lead_as_far_as_the_model_says() -> None:
     asker, document = small_model.asker(), small_model.document()
     index = asker.index(document)
     with torch.no_grad():
@@ -181,8 +181,8 @@ def test_no_answer_wins_where_it_leads_by_more_than_the_threshold() -> None:
     tokens = torch.arange(len(pairs))
     allowed = (tokens[None] >= tokens[:, None]) & (tokens[None] < tokens[:, None] + 256)
     lead = float(none[0] - pairs[allowed].max())
-    for threshold, found in ((lead - 0.01, False), (lead + 0.01, True)):
-        asker.model.config.no_answer_threshold = threshold
+    for needed, found in ((0.01 - lead, False), (-0.01 - lead, True)):
+        asker.model.config.answer_lead = needed
         [reply], _ = asker.ask(document, index, ["w1"])
         assert bool(reply.answers) is found
 
@@ -192,21 +192,21 @@ def test_what_came_nearest_is_told_where_the_model_is_not_sure_enough() -> None:
     index = asker.index(document)
     spans = [ScoredSpan(3, 5, 2.0), ScoredSpan(9, 9, 1.0)]
     sure, unsure, unlikely = (asker.reply(document, index, "w1", spans, *rest)
-                              for rest in ((0.0, 3, 0.0), (0.0, 3, -2.5), (2.5, 3, -2.5)))
+                              for rest in ((0.0, 3, 0.0), (0.0, 3, 2.5), (2.5, 3, 2.5)))
     assert sure.answers and sure.nearest is None
     assert unsure.answers == () and unsure.nearest == sure.answers[0]
     assert unlikely.answers == () and unlikely.nearest is None, "no answer leads"
 
 
-def test_clauses_have_a_threshold_of_their_own() -> None:
+def test_clauses_need_a_lead_of_their_own() -> None:
     asker = small_model.asker()
-    asker.model.config.no_answer_threshold = -6.0
-    assert asker.clause_threshold == -6.0
-    asker.model.config.clause_threshold = -3.0
-    assert (asker.threshold, asker.clause_threshold) == (-6.0, -3.0)
+    asker.model.config.answer_lead = 6.0
+    assert asker.clause_lead == 6.0
+    asker.model.config.clause_lead = 3.0
+    assert (asker.lead, asker.clause_lead) == (6.0, 3.0)
     document = small_model.document()
     index = asker.index(document)
-    replies = [asker.ask(document, index, ["w1"], threshold=threshold)[0][0] for threshold in (-1e9, 1e9)]
+    replies = [asker.ask(document, index, ["w1"], lead=lead)[0][0] for lead in (1e9, -1e9)]
     assert [bool(reply.answers) for reply in replies] == [False, True]
 
 
@@ -275,10 +275,10 @@ def test_unlikely_answers_are_left_out_but_never_the_best() -> None:
     for lead, found in ((0.0, 20), (10.0, 1)):
         logits[7] = lead
         (spans,), (none,), _ = asker.spans(index, ["w1"], logits[None], torch.zeros(1), None, 20)
-        answers = asker.reply(document, index, "w1", spans, none, 20, asker.threshold).answers
+        answers = asker.reply(document, index, "w1", spans, none, 20, asker.lead).answers
         assert len(answers) == found and all(answer.score >= UNLIKELY for answer in answers)
-    asker.model.config.no_answer_threshold = 50.0
-    [best] = asker.reply(document, index, "w1", spans, 40.0, 20, asker.threshold).answers
+    asker.model.config.answer_lead = -50.0
+    [best] = asker.reply(document, index, "w1", spans, 40.0, 20, asker.lead).answers
     assert best.score < UNLIKELY
 
 

@@ -42,8 +42,8 @@ LONGEST_ANSWER = 256  # tokens
 NODES = 40  # that may point to passages
 WINDOWS_AT_ONCE = 64  # of a second look
 # Of the model's configuration:
-THRESHOLD = "no_answer_threshold"  # how far "no answer" must lead to win; else 0
-CLAUSE_THRESHOLD = "clause_threshold"  # the same for the questions of `vcc review`, which it knows by heart
+LEAD = "answer_lead"  # how far an answer must lead over "no answer"; else 0
+CLAUSE_LEAD = "clause_lead"  # the same for the questions of `vcc review`; else as above
 FRAMED = "framed_windows"  # whether each window of a document stands between special tokens
 LOOKS = "second_looks"  # passages of a document, at most, that are read again with the question; else none
 
@@ -91,7 +91,7 @@ class Facts:
         return {
             "tokens": f"{self.tokens:,}, none cut",
             "rows": layers or "none",
-            **({"read again": f"{self.passages:,} passages"} if self.passages else {}),
+            **({"read again": f"{self.passages:,} passage{'s' * (self.passages > 1)}"} if self.passages else {}),
             "compression": f"{self.compression:.1f}x",
             "reading": reading,
             "asking": f"{self.asking:.2f} s",
@@ -153,12 +153,14 @@ class Asker:
         return bool(getattr(self.model.config, FRAMED, False))
 
     @property
-    def threshold(self) -> float:
-        return float(getattr(self.model.config, THRESHOLD, None) or 0.0)
+    def lead(self) -> float:
+        """How far an answer must lead over "no answer"."""
+        return float(getattr(self.model.config, LEAD, None) or 0.0)
 
     @property
-    def clause_threshold(self) -> float:
-        return float(getattr(self.model.config, CLAUSE_THRESHOLD, self.threshold))
+    def clause_lead(self) -> float:
+        """The same for the questions of `vcc review`, which the model may know by heart."""
+        return float(getattr(self.model.config, CLAUSE_LEAD, self.lead))
 
     def places(self, n: int) -> Ints:
         """Where the n tokens of a document stand among those that are read, (n,)."""
@@ -239,11 +241,11 @@ class Asker:
         questions: Sequence[str],
         top: int = 3,
         progress: Progress = lambda done, total: None,
-        threshold: float | None = None,
+        lead: float | None = None,
     ) -> tuple[tuple[Reply, ...], Facts]:
         """All questions, as many at once as memory allows. A reply without answers: the model finds none.
 
-        `threshold`: how far "no answer" must lead to win; unless given, as the model's configuration says.
+        `lead`: how far an answer must lead over "no answer"; unless given, as the model's configuration says.
         """
         if top < 1:
             raise ValueError(f"top {top} must be at least 1")
@@ -266,7 +268,7 @@ class Asker:
             found, nones, more = self.spans(index, batch, logits, none, cut, top)
             looks += more
             replies += [
-                self.reply(document, index, *one, top, self.threshold if threshold is None else threshold)
+                self.reply(document, index, *one, top, self.lead if lead is None else lead)
                 for one in zip(batch, found, nones, strict=True)
             ]
             progress(len(replies), len(questions))
@@ -336,7 +338,7 @@ class Asker:
         found: Sequence[ScoredSpan],
         none: float,
         top: int,
-        threshold: float,
+        needed: float,
     ) -> Reply:
         """The best spans; their scores are probabilities among themselves and "no answer"."""
         if not found:
@@ -349,7 +351,7 @@ class Asker:
         ]
         kept = merge_overlaps((answer for answer in answers if answer.text), top)
         lead = found[0].score - none
-        if lead < -threshold:
+        if lead < needed:
             return Reply(question, (), nearest=kept[0] if kept and lead > 0 else None)
         return Reply(question, kept)
 
@@ -379,7 +381,7 @@ class Asker:
             ),
             tuple(f"layer {step.layer + 1}" for step in steps),
             scales,
-            self.reply(document, index, question, found[0], nones[0], top, self.threshold).answers,
+            self.reply(document, index, question, found[0], nones[0], top, self.lead).answers,
         )
         rows = tuple((step.layer, step.rows) for step in steps)
         return reading, Facts(index.tokens, 1, rows, index.seconds, time.perf_counter() - start, looks)

@@ -73,18 +73,25 @@ class Document:
         """How each model has read the document, by the model's folder."""
         return {}
 
-    def ask(self, question: str, top: int = 3, model: str | None = None) -> tuple[Answer, ...]:
+    def ask(
+        self, question: str, top: int = 3, model: str | None = None, lead: float | None = None
+    ) -> tuple[Answer, ...]:
         """The best answers to one question, none if the model finds none. The document is read at the first one."""
-        return self.ask_all([question], top, model)[0].answers
+        return self.ask_all([question], top, model, lead)[0].answers
 
-    def ask_all(self, questions: Sequence[str], top: int = 3, model: str | None = None) -> tuple[Reply, ...]:
-        """Several questions at once. `model` is a folder; without it the model that comes with the package answers."""
+    def ask_all(
+        self, questions: Sequence[str], top: int = 3, model: str | None = None, lead: float | None = None
+    ) -> tuple[Reply, ...]:
+        """Several questions at once. `model` is a folder; without it the model that comes with the package answers.
+
+        `lead`: how far an answer must lead over "no answer", in logits; unless given, as the model says.
+        """
         from vcc.documents.models import load_asker
 
         asker = load_asker(model)
         if model not in self._indexes:
             self._indexes[model] = asker.index(self)
-        return asker.ask(self, self._indexes[model], questions, top)[0]
+        return asker.ask(self, self._indexes[model], questions, top, lead=lead)[0]
 
     def part_at(self, offset: int) -> Part:
         """The part that holds the character at `offset`; the end of the text belongs to the last part."""

@@ -30,11 +30,12 @@ def print_answers(console: Console, document: Document, reply: Reply) -> None:
         where = (f"  {place_of(document, answer)}", "dim")
         print_indented(console, Text.assemble((f"{number}  ", "dim"), score_text(answer.score), where), 2)
         print_indented(console, lit_text(document, answer, bool(console.color_system)), 5)
-    if not reply.answers:
-        print_indented(console, NOTHING, 2)
     if reply.nearest is not None:
-        print_indented(console, Text(f"the nearest, {place_of(document, reply.nearest)}:", style="dim"), 5)
+        nearest = f"no sure answer; the nearest, {place_of(document, reply.nearest)}:"
+        print_indented(console, Text(nearest, style="dim italic"), 2)
         print_indented(console, lit_text(document, reply.nearest, False), 5)
+    elif not reply.answers:
+        print_indented(console, NOTHING, 2)
 
 
 def print_review(console: Console, document: Document, replies: Iterable[Reply], facts: Mapping[str, str]) -> None:

@@ -89,7 +89,7 @@ def _rows(document: Document, replies: Sequence[Reply], placed: Sequence[Sequenc
                 heading = "<th></th>"
             style = "" if reply.name else "more "
             if not places:
-                nothing = f"no answer found{_nearest(document, reply)}"
+                nothing = _nearest(document, reply) or "no answer found"
                 yield f'<tr class="{style}none">{heading}<td colspan="2">{nothing}</td></tr>\n'
             for place in places:
                 yield f'<tr class="{style}">{heading}{_cells(document, place)}</tr>\n'
@@ -101,7 +101,7 @@ def _nearest(document: Document, reply: Reply) -> str:
     if reply.nearest is None or reply.name:
         return ""
     before, inside, after = (escape(piece) for piece in excerpt(document, reply.nearest, margin=90, longest=420))
-    return f"; the nearest, {escape(place_of(document, reply.nearest))}: {before}<u>{inside}</u>{after}"
+    return f"no sure answer; the nearest, {escape(place_of(document, reply.nearest))}: {before}<u>{inside}</u>{after}"
 
 
 def _cells(document: Document, place: Place) -> str:

@@ -31,6 +31,7 @@ errors = Console(stderr=True, highlight=False, soft_wrap=True)
 File = Annotated[str, "text, Markdown, HTML, PDF, DOCX, EPUB, a folder of them, or - for standard input"]
 Model = Annotated[str | None, "folder of a wrapped question-answering model; unless given, the one that comes along"]
 Top = Annotated[int, "answers shown for each question, at most"]
+Lead = Annotated[float | None, "how far an answer must lead over no answer, in logits; unless given, as the model says"]
 Json = Annotated[bool, "print JSON for machines"]
 Page = Annotated[Path | None, "write a page that stands alone to this file"]
 NoCache = Annotated[bool, "neither use nor keep an index on disk"]
@@ -40,6 +41,7 @@ def ask(
     file: File,
     question: Annotated[tuple[str, ...], "what to ask; several are answered together; none: you are prompted for them"],
     top: Top = 3,
+    lead: Lead = None,
     json: Json = False,
     html: Page = None,
     model: Model = None,
@@ -54,8 +56,8 @@ def ask(
             check_questions(question)
         opened = open_document(file, model, no_cache)
         if prompted:
-            return converse(opened, top)
-        replies, facts = opened.ask(question, top)
+            return converse(opened, top, lead)
+        replies, facts = opened.ask(question, top, lead)
     if html is not None:
         write_page(html, report_html(opened.document, replies, facts.shown()))
     if json:
@@ -73,18 +75,18 @@ class Opened:
     index: "Index"
 
     def ask(
-        self, questions: Sequence[str], top: int, threshold: float | None = None
+        self, questions: Sequence[str], top: int, lead: float | None = None
     ) -> "tuple[tuple[Reply, ...], Facts]":
         with bar("asking", "questions", len(questions) > 1) as progress:
-            return self.asker.ask(self.document, self.index, questions, top, progress, threshold)
+            return self.asker.ask(self.document, self.index, questions, top, progress, lead)
 
 
-def converse(opened: Opened, top: int) -> None:
+def converse(opened: Opened, top: int, lead: float | None) -> None:
     """One question after the other until an empty line: the model is loaded once."""
     console = Console(highlight=False)
     console.print(f"{opened.document.title}: {opened.index.tokens:,} tokens. An empty line ends.", markup=False)
     while question := prompt():
-        replies, facts = opened.ask([question], top)
+        replies, facts = opened.ask([question], top, lead)
         print_answers(console, opened.document, replies[0])
         console.print(f"{facts.asking:.2f} s\n", style="dim")
 

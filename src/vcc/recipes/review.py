@@ -37,7 +37,7 @@ def review(
         check_top(top)
         check_folder(html)
         opened = open_document(file, model, no_cache)
-        found, facts = opened.ask([clause.question for clause in CLAUSES], top, opened.asker.clause_threshold)
+        found, facts = opened.ask([clause.question for clause in CLAUSES], top, opened.asker.clause_lead)
     replies = [
         replace(reply, name=clause.name, group=clause.group) for reply, clause in zip(found, CLAUSES, strict=True)
     ]
