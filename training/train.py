@@ -1,6 +1,6 @@
 """Train MiniLM to answer questions on documents, through VCC or in windows, and note what it finds; one GPU.
 
-    python training/train.py --prepared prepared --way vcc --minutes 6.5 --out results &
+    python training/train.py --prepared prepared --way twice --minutes 6.5 --out results &
     python training/train.py --prepared prepared --way windows --minutes 6.5 --out results
 
 Both may share the GPU, as above: then they train for the same time side by side, and are timed one after the other.
