@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 from data import Page, load
+from train import wait
 from transformers import AutoModelForQuestionAnswering, BertConfig, BertForQuestionAnswering
 from ways import ReadByWindows, ReadTwice, Way, half
 
@@ -56,8 +57,7 @@ def run(prepared: Path, folder: Path, contracts: int, longest: int, threads: int
 def timed(way: Way, page: Page) -> float:
     start = time.perf_counter()
     way.find(page)
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
+    wait()
     return time.perf_counter() - start
 
 

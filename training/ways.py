@@ -17,7 +17,7 @@ from data import Ints, Page, Span
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vcc.core.cut import child_nodes
+from vcc.core.cut import visited_nodes
 from vcc.core.rows import Rows
 from vcc.core.tree import SegmentTree, flatten_tree, project_tree
 from vcc.data.answers import ScoredSpan, apart
@@ -163,21 +163,20 @@ class ReadByVcc:
         gold = gold.to(self.device)
         total, number = torch.zeros((), device=self.device), 0
         for step in steps:
-            nodes, cut = None, step.cut
-            for depth, score in enumerate(cut.scores):  # type: ignore[union-attr]
+            for depth, score in enumerate(step.cut.scores):  # type: ignore[union-attr]
                 wanted = gold.unflatten(1, (-1, tree.scales[depth])).any(2)
-                wanted = wanted if nodes is None else wanted.gather(1, nodes)
+                wanted = wanted.gather(1, visited_nodes(tree, step.cut, depth))  # type: ignore[arg-type]
                 score = score.float() + 1e-9
                 others = score.masked_fill(wanted, 0).sum(1, keepdim=True)
                 total = total + (((score + others) / score).log() * wanted).sum() / wanted.sum().clamp(min=1)
                 number += 1
-                nodes = child_nodes(cut.opened_nodes[depth], tree.fan_outs[depth])  # type: ignore[union-attr]
         return total / max(number, 1)
 
     @torch.no_grad()
     def find(self, page: Page) -> list[list[Found]]:
         tree = self.read([page])
         some = max(1, self.asked_at_once // (tree.differences[-1].nbytes * 2))
+        places = self.places([page]).cpu().numpy()
         found: list[list[Found]] = []
         self.nodes = []
         for first in range(0, len(page.questions), some):
@@ -185,7 +184,6 @@ class ReadByVcc:
             owner = torch.zeros(len(asked), dtype=torch.long)
             logits = self.logits([page], tree, [q.ids for q in asked], owner, self.reader.vcc_settings, steps)
             found += best_of(logits[:, 1:], logits[:, 0].sum(1), 60)
-            places = self.places([page]).cpu().numpy()
             cut = steps[-1].cut
             last = cut.opened_nodes[-1].cpu()  # type: ignore[union-attr]
             self.opened += [float((last[i] == int(places[a] // tree.scales[-2])).any())

@@ -138,6 +138,13 @@ def child_nodes(nodes: Tensor, fan_out: int) -> Tensor:
     return (nodes[..., None] * fan_out + torch.arange(fan_out, device=nodes.device)).flatten(1)
 
 
+def visited_nodes(tree: SegmentTree, cut: Cut, depth: int) -> Tensor:
+    """(B, v) which nodes of its scale `cut.scores[depth]` are the scores of."""
+    if depth == 0:
+        return torch.arange(tree.means.shape[1], device=tree.means.device).expand_as(cut.scores[0])
+    return child_nodes(cut.opened_nodes[depth - 1], tree.fan_outs[depth - 1])
+
+
 def children(tree: SegmentTree, depth: int, parents: Rows, nodes: Tensor, gate: Tensor | None = None) -> Rows:
     """The children of `nodes` (B, h), whose rows are `parents`, read one scale down.
 

@@ -312,9 +312,9 @@ class Asker:
         window = self.reader.vcc_settings.window
         asked = [tokenize_text(question, self.tokenizer).ids for question in questions]
         rooms = [room(ids, self.frame, window) for ids in asked]
-        looked = [size >= window // 4 for size in rooms]
-        chosen = passages(only(found, looked), only(nodes, looked), rooms, index.tokens, looks)
-        better = [[] if look else list(some) for some, look in zip(found, looked, strict=True)]
+        rooms = [size if size >= window // 4 else 0 for size in rooms]
+        chosen = passages(found, nodes, rooms, index.tokens, looks)
+        better = [[] if size else list(some) for some, size in zip(found, rooms, strict=True)]
         for at in range(0, len(chosen), WINDOWS_AT_ONCE):
             some = chosen[at : at + WINDOWS_AT_ONCE]
             pairs = [(asked[i], index.ids[start : start + rooms[i]]) for i, start in some]
@@ -385,11 +385,6 @@ class Asker:
         )
         rows = tuple((step.layer, step.rows) for step in steps)
         return reading, Facts(index.tokens, 1, rows, index.seconds, time.perf_counter() - start, looks)
-
-
-def only(some: Sequence[Sequence[ScoredSpan]], wanted: Sequence[bool]) -> list[Sequence[ScoredSpan]]:
-    """Those of the questions that are wanted; none of the others."""
-    return [one if want else [] for one, want in zip(some, wanted, strict=True)]
 
 
 def token_scores(scales: tuple[int, ...], opened: Sequence[Ints], scores: Sequence[Floats]) -> Floats:

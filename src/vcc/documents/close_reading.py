@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from vcc.core.cut import Cut, child_nodes
+from vcc.core.cut import Cut, visited_nodes
 from vcc.core.tree import SegmentTree
 from vcc.data.answers import ScoredSpan
 from vcc.data.features import Frame
@@ -53,10 +53,8 @@ def best_nodes(cut: Cut, tree: SegmentTree, places: Ints, top: int) -> list[list
     depth = len(cut.scores) - 1
     if depth < 0:
         return [[] for _ in tree.means]
-    scores, nodes = cut.scores[depth].topk(min(top, cut.scores[depth].shape[1]), dim=1)
-    if depth:
-        nodes = child_nodes(cut.opened_nodes[depth - 1], tree.fan_outs[depth - 1]).gather(1, nodes)
-    begin = nodes.cpu().numpy() * tree.scales[depth]
+    scores, best = cut.scores[depth].topk(min(top, cut.scores[depth].shape[1]), dim=1)
+    begin = visited_nodes(tree, cut, depth).gather(1, best).cpu().numpy() * tree.scales[depth]
     first, last = np.searchsorted(places, begin), np.searchsorted(places, begin + tree.scales[depth]) - 1
     rows = zip(first.tolist(), last.tolist(), scores.tolist(), strict=True)
     return [[ScoredSpan(*one) for one in zip(*row, strict=True) if one[0] <= one[1]] for row in rows]
@@ -69,7 +67,8 @@ def passages(
     n: int,
     looks: int,
 ) -> list[Passage]:
-    """For each question the passages around its spans and its nodes, by turns, best first, at most `looks`.
+    """For each question the passages around its spans and its nodes, by turns, best first, at most `looks`; none where
+    there is no room for them.
 
     The best of each in any case; others where they have a chance. The score of a span is its lead over no answer.
     """
@@ -79,7 +78,7 @@ def passages(
         near = [node for node in opened if node.score >= NEAR * opened[0].score]
         mine: list[Passage] = []
         for span in (one for pair in zip_longest(likely, near) for one in pair if one is not None):
-            if len(mine) == looks:
+            if len(mine) == looks or not size:
                 break
             if not any(passage.start <= span.first and span.last < passage.start + size for passage in mine):
                 start = max(0, min((span.first + span.last - size) // 2, n - size))
