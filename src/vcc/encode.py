@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from vcc.config import VccConfig
-from vcc.core.cut import Cut, add_to_cut, choose_cut, read_cut
-from vcc.core.rows import Rows, check_counts, concat_rows, take_rows
+from vcc.core.cut import Cut, add_to_cut, choose_cut, tap_cut
+from vcc.core.rows import Rows, check_counts, concat_rows, reseat_rows
 from vcc.core.score import vip_similarity
 from vcc.core.tree import SegmentTree, build_tree, copy_tree, flatten_tree
 from vcc.core.vips import Layout, check_mask, join_vips, split_vips
@@ -72,7 +72,7 @@ def encode(
     vip_mask = vip_mask.gather(1, seats.tokens)
 
     def unpack(packed: Rows) -> Rows:
-        return take_rows(packed, seats.places)
+        return reseat_rows(packed, seats.places, seats.tokens, seats.filled)
 
     if config.vip_window == "inline":
         (packed,) = run_windows(host, [packed], config, watch, lambda parts: unpack(parts[0]))
@@ -117,7 +117,7 @@ def layer_on_windows(host: Host, index: int, windows: Rows) -> Tensor:
     if torch.is_grad_enabled() or windows.hidden.shape[0] <= some:
         return host.layer(index, windows, consecutive=True)
     parts = zip(windows.hidden.split(some), windows.counts.split(some), windows.positions.split(some), strict=True)
-    return torch.cat([host.layer(index, Rows(*part), consecutive=True) for part in parts])
+    return torch.cat([host.layer(index, Rows(*part, windows.pattern), consecutive=True) for part in parts])
 
 
 def run_layers(
@@ -171,7 +171,7 @@ def layer_step(
     explore = config.explore if host.training else 0.0
     score = partial(host.score, index, vips) if config.score == "attention" else partial(vip_similarity, vips)
     cut = choose_cut(tree, score, config.budget, explore)
-    chosen = read_cut(tree, cut)
+    chosen, tree = tap_cut(tree, cut)
     seen = concat_rows(vips, chosen)  # S X, in the model's own precision
     after = host.layer(index, seen)
     number = len(vips)

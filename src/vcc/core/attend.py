@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vcc.core.rows import UNSEEN, Rows, log_counts
+from vcc.core.unmasked import attend_unmasked
 
 Backend = Literal["auto", "reference", "sdpa", "triton"]
 
@@ -266,6 +267,10 @@ def _sdpa(
         local = local_bias(bias, distances(positions, positions), window)[:, None].to(mask_dtype)
         matrix = local if matrix is None else matrix + local
         return F.scaled_dot_product_attention(q, k, v, matrix, dropout, scale=scale)
+    if matrix is None and dropout == 0.0 and cudnn_masks(q):
+        found = attend_unmasked(q, k, v, rows, scale)
+        if found is not None:
+            return found
     if matrix is None and (q.device.type == "cpu" or q.dtype not in (torch.bfloat16, torch.float16) or cudnn_masks(q)):
         # Softmax does not mind a shift. This one leaves 16 bits for what is left of the largest bias, and none are
         # needed for single tokens: with two scales nothing is rounded.

@@ -1,12 +1,13 @@
 """`Cut`: the nodes a layer sees. Choosing them is the paper's Algorithm 1, writing the output back its Algorithm 2."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from vcc.core.rows import Rows, concat_rows, flat_index, running_count, take, take_rows
+from vcc.core.rows import Pattern, Rows, concat_rows, flat_index, running_count, take, take_rows
 from vcc.core.tree import SegmentTree, child_weights, siblings, weighted_mean
 
 
@@ -69,12 +70,44 @@ def choose_cut(
 
 def read_cut(tree: SegmentTree, cut: Cut) -> Rows:
     """S_c C: the rows of the cut, coarse to fine, by the recursion c_x^s = c_parent - delta c_x^s."""
-    visited, chosen = tree.roots(), []
+    return tap_cut(tree, cut)[0]
+
+
+def tap_cut(tree: SegmentTree, cut: Cut) -> tuple[Rows, SegmentTree]:
+    """The rows of the cut, and the tree for whoever goes on with it. It is the same tree; but what its gradient becomes
+    here needs to be added at the places that were read, and not as another whole tree that is zero elsewhere."""
+    visited, chosen, differences = tree.roots(), [], []
     for depth, opened in enumerate(cut.opened):
         chosen.append(take_rows(visited, cut.kept[depth]))
-        gate = cut.gates[depth] if cut.gates else None
-        visited = children(tree, depth, take_rows(visited, opened), cut.opened_nodes[depth], gate)
-    return concat_rows(*chosen, visited)
+        difference, rest = tap_children(tree.differences[depth], cut.opened_nodes[depth], tree.fan_outs[depth])
+        differences.append(rest)
+        if cut.gates:  # at 1 a child is itself, at 0 as if closed: the gradient says what opening was worth
+            difference = difference * cut.gates[depth][..., None, None].to(difference.dtype)
+        visited = children(tree, depth, take_rows(visited, opened), cut.opened_nodes[depth], difference)
+    rows = concat_rows(*chosen, visited)
+    if tree.regular:
+        parts = tuple((kept.shape[1], scale) for kept, scale in zip(cut.kept, tree.scales, strict=True))
+        rows = replace(rows, pattern=Pattern(parts, len(tree.means)))
+    return rows, replace(tree, differences=tuple(differences))
+
+
+def tap_children(values: Tensor, nodes: Tensor, fan_out: int) -> tuple[Tensor, Tensor]:
+    """Of values (B, m, D), those of the children of nodes (B, h), (B, h, f, D), and the values to go on with."""
+    if torch.is_grad_enabled() and values.requires_grad:
+        return _Tap.apply(values, nodes, fan_out)
+    return take(siblings(values, fan_out), nodes), values
+
+
+class _Tap(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, nodes: Tensor, fan_out: int) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(nodes)
+        return take(siblings(values, fan_out), nodes), values.view_as(values)
+
+    @staticmethod
+    def backward(ctx: Any, taken: Tensor, rest: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        (nodes,) = ctx.saved_tensors
+        return add_children(rest, nodes, taken, False), None, None
 
 
 def write_cut(tree: SegmentTree, cut: Cut, rows: Rows) -> SegmentTree:
@@ -101,9 +134,7 @@ def add_to_cut(tree: SegmentTree, cut: Cut, update: Tensor, in_place: bool = Fal
         weights = child_weights(take(siblings(tree.counts[depth + 1], fan_out), nodes))
         children = siblings(moved, fan_out)
         parents = weighted_mean(weights, children)
-        blocks = siblings(differences[depth], fan_out).flatten(2)  # one block of f * D numbers per parent
-        change = (parents[:, :, None] - children).flatten(2)
-        differences[depth] = add_rows(blocks, nodes, change, in_place).view(differences[depth].shape)
+        differences[depth] = add_children(differences[depth], nodes, parents[:, :, None] - children, in_place)
         if depth:
             visited = moved.new_zeros(moved.shape[0], opened.shape[1] + sizes[depth], moved.shape[2])
             moved = add_rows(visited, opened, parents, True)
@@ -112,7 +143,7 @@ def add_to_cut(tree: SegmentTree, cut: Cut, update: Tensor, in_place: bool = Fal
             means = add_rows(add_rows(means, opened, parents, in_place), cut.kept[0], updates[0], True)
     if not cut.opened:
         means = means.add_(moved) if in_place else means + moved
-    return SegmentTree(tree.scales, tree.length, means, tuple(differences), tree.counts, tree.positions)
+    return replace(tree, means=means, differences=tuple(differences))
 
 
 def add_rows(target: Tensor, index: Tensor, values: Tensor, in_place: bool) -> Tensor:
@@ -121,11 +152,22 @@ def add_rows(target: Tensor, index: Tensor, values: Tensor, in_place: bool) -> T
         if in_place and not torch.is_grad_enabled():  # one opaque step, or the compiler copies the whole target
             _add_in_place(target, index, values)
             return target
-        # Through `index_add` a compiler follows views of views, layer after layer, and takes minutes over it.
-        return target.scatter_add(1, index[..., None].expand_as(values), values)
+        element = torch.arange(target.shape[0], device=target.device)[:, None]
+        return target.index_put((element, index), values, accumulate=True)  # which it finds that it may do in place
     rows, at, new = target.flatten(0, 1), flat_index(index, target.shape[1]), values.flatten(0, 1)
     added = rows.index_add_(0, at, new) if in_place else rows.index_add(0, at, new)
     return added.view(target.shape)
+
+
+def add_children(target: Tensor, nodes: Tensor, values: Tensor, in_place: bool) -> Tensor:
+    """target (B, m, D) with values (B, h, f, D) added to the f children of each of `nodes` (B, h)."""
+    fan_out = values.shape[2]
+    if torch.compiler.is_compiling() and not in_place:
+        # The target as it is: of what changes in place layer after layer, a compiler follows views of views of views,
+        # for minutes.
+        return add_rows(target, child_nodes(nodes, fan_out), values.flatten(1, 2), False)
+    blocks = siblings(target, fan_out).flatten(2)  # one block of f * D numbers per parent
+    return add_rows(blocks, nodes, values.flatten(2), in_place).view(target.shape)
 
 
 @torch.library.custom_op("vcc::add_rows", mutates_args=("target",))
@@ -145,16 +187,14 @@ def visited_nodes(tree: SegmentTree, cut: Cut, depth: int) -> Tensor:
     return child_nodes(cut.opened_nodes[depth - 1], tree.fan_outs[depth - 1])
 
 
-def children(tree: SegmentTree, depth: int, parents: Rows, nodes: Tensor, gate: Tensor | None = None) -> Rows:
+def children(tree: SegmentTree, depth: int, parents: Rows, nodes: Tensor, difference: Tensor | None = None) -> Rows:
     """The children of `nodes` (B, h), whose rows are `parents`, read one scale down.
 
-    Brothers lie side by side, so one block of f * D numbers is read per parent. At gate 1 a child is itself, at gate 0
-    it would be its parent's mean, as if closed: the gate's gradient says what opening was worth.
+    Brothers lie side by side, so one block of f * D numbers is read per parent: `difference`, if it was before.
     """
     fan_out = tree.fan_outs[depth]
-    difference = take(siblings(tree.differences[depth], fan_out), nodes)
-    if gate is not None:
-        difference = difference * gate[..., None, None].to(difference.dtype)
+    if difference is None:
+        difference = take(siblings(tree.differences[depth], fan_out), nodes)
     hidden = (parents.hidden[:, :, None] - difference).flatten(1, 2)
     counts = take(siblings(tree.counts[depth + 1], fan_out), nodes).flatten(1)
     positions = take(siblings(tree.positions[depth + 1], fan_out), nodes).flatten(1)

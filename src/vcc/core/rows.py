@@ -1,6 +1,7 @@
 """`Rows`: the one value everything is made of. A row is a hidden vector that stands for `counts` tokens."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,12 +11,25 @@ UNSEEN = -1e30  # the score of a key that is not to be seen: finite, and far bel
 
 
 @dataclass(frozen=True)
+class Pattern:
+    """What is known of counts without looking at them, for a compiled graph to count on.
+
+    The rows come in parts, one after the other. In a part every row stands for the same number of tokens; only at its
+    end there may be, in each batch element, one row that stands for fewer, and padding.
+    """
+
+    parts: tuple[tuple[int, int], ...]  # (rows, tokens)
+    uneven: int  # at most so many batch elements hold such exceptions beside other rows
+
+
+@dataclass(frozen=True)
 class Rows:
     """Hidden vectors, how many tokens each stands for (0 = padding), and where those tokens are on average."""
 
     hidden: Tensor  # (B, n, D) floating point
     counts: Tensor  # (B, n)
     positions: Tensor  # (B, n)
+    pattern: Pattern | None = None  # None: nothing is known
 
     def __post_init__(self) -> None:
         if self.hidden.ndim != 3 or not self.hidden.is_floating_point():
@@ -92,13 +106,42 @@ def take_rows(rows: Rows, index: Tensor) -> Rows:
     return Rows(take(rows.hidden, index), take(rows.counts, index), take(rows.positions, index))
 
 
+class _Reseat(torch.autograd.Function):
+    """`take` where every row is taken once, or not at all. Its gradient then is a `take`, too, which is many times
+    faster than adding rows to zeros at places that might repeat."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, index: Tensor, back: Tensor, taken: Tensor) -> Tensor:
+        ctx.save_for_backward(back, taken)
+        return take(values, index)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+        back, taken = ctx.saved_tensors
+        return take(grad, back).masked_fill(~taken[..., None], 0), None, None, None
+
+
+def reseat_rows(rows: Rows, index: Tensor, back: Tensor, taken: Tensor) -> Rows:
+    """The rows at index (B, k), each of which is taken once: row i went to place back[i], if taken[i]. Whatever else
+    `index` names fills places of which no one asks a gradient."""
+    hidden = _Reseat.apply(rows.hidden, index, back, taken)
+    return Rows(hidden, take(rows.counts, index), take(rows.positions, index))
+
+
 def concat_rows(*parts: Rows) -> Rows:
     """One after the other. Hidden states take the type of the first part; a segment's mean position stays a fraction
     even beside whole ones."""
+    patterns = [part.pattern for part in parts if part.pattern is not None]
+    pattern = None
+    if len(patterns) == len(parts):
+        pattern = Pattern(
+            tuple(part for each in patterns for part in each.parts), max([each.uneven for each in patterns])
+        )
     return Rows(
         torch.cat([part.hidden.to(parts[0].hidden.dtype) for part in parts], 1),
         torch.cat([part.counts for part in parts], 1),
         torch.cat([part.positions for part in parts], 1),
+        pattern,
     )
 
 

@@ -23,6 +23,7 @@ class SegmentTree:
     differences: tuple[Tensor, ...]  # (B, m_i, D) for each scale after the first
     counts: tuple[Tensor, ...]  # (B, m_i) real tokens under each node, per scale
     positions: tuple[Tensor, ...]  # (B, m_i) mean position of those tokens, per scale
+    regular: bool = False  # single tokens, and padding at their end: all nodes of a scale count the same, but its last
 
     @property
     def fan_outs(self) -> tuple[int, ...]:
@@ -74,7 +75,8 @@ def build_tree(rows: Rows, scales: tuple[int, ...]) -> SegmentTree:
         positions.insert(0, (weights * siblings(positions[0], coarse // fine)).sum(2))
         counts.insert(0, siblings(counts[0], coarse // fine).sum(2))
         nodes = parents
-    return SegmentTree(scales, len(rows), nodes, tuple(differences), tuple(counts), tuple(positions))
+    regular = rows.pattern is not None
+    return SegmentTree(scales, len(rows), nodes, tuple(differences), tuple(counts), tuple(positions), regular)
 
 
 def flatten_tree(tree: SegmentTree) -> Rows:
@@ -107,4 +109,5 @@ def copy_tree(tree: SegmentTree, batch: int) -> SegmentTree:
         tuple(spread(difference).clone() for difference in tree.differences),
         tuple(spread(counts) for counts in tree.counts),
         tuple(spread(positions) for positions in tree.positions),
+        tree.regular,
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vcc.core.rows import Rows, concat_rows, running_count, take_rows
+from vcc.core.rows import Pattern, Rows, concat_rows, reseat_rows, running_count
 
 COMPILED_VIPS = 512  # VIP rows reserved in a compiled graph, whose shapes cannot depend on the mask's values
 
@@ -16,10 +16,12 @@ class Layout:
 
     places: Tensor  # (B, n)
     tokens: Tensor  # (B, vips + context); an empty place names token 0
+    filled: Tensor  # (B, vips + context)
 
 
 def split_vips(rows: Rows, vip_mask: Tensor, capacity: int | None = None) -> tuple[Rows, Rows, Layout]:
-    """Rows -> vips, context, layout. Order is kept within each part; padding is never a VIP and goes last.
+    """Rows -> vips, context, layout. Order is kept within each part; padding is never a VIP and goes last. Counts of
+    type bool say that every row is one token or padding, and so what comes of it is of a known pattern.
 
     `capacity` fixes the number of VIP rows, so that no shape depends on the mask's values; without it the largest
     number of VIPs in the batch is looked up, which waits for the device once.
@@ -48,18 +50,22 @@ def split_vips(rows: Rows, vip_mask: Tensor, capacity: int | None = None) -> tup
     tokens = torch.arange(n, device=places.device).expand(batch, n)
     tokens = torch.zeros_like(places[:, :1]).expand(batch, capacity + size).scatter(1, places, tokens)
 
-    def seated(tokens: Tensor, number: Tensor) -> Rows:
-        part = take_rows(rows, tokens)
-        taken = torch.arange(tokens.shape[1], device=tokens.device) < number
-        return Rows(part.hidden, part.counts * taken, part.positions)
+    place = torch.arange(capacity + size, device=places.device)
+    filled = torch.where(place < capacity, place < number, place - capacity < n - number)
+    seated = reseat_rows(rows, tokens, places, torch.ones_like(real))
+    single = rows.counts.dtype == torch.bool or rows.pattern == Pattern(((n, 1),), batch)
+    counts = (seated.counts * filled).to(torch.float32 if rows.counts.dtype == torch.bool else rows.counts.dtype)
 
-    vips, rest = seated(tokens[:, :capacity], number), seated(tokens[:, capacity:], n - number)
-    return vips, rest, Layout(places, tokens)
+    def part(start: int, stop: int) -> Rows:
+        pattern = Pattern(((stop - start, 1),), batch) if single else None
+        return Rows(seated.hidden[:, start:stop], counts[:, start:stop], seated.positions[:, start:stop], pattern)
+
+    return part(0, capacity), part(capacity, capacity + size), Layout(places, tokens, filled)
 
 
 def join_vips(vips: Rows, context: Rows, layout: Layout) -> Rows:
     """The inverse of `split_vips`."""
-    return take_rows(concat_rows(vips, context), layout.places)
+    return reseat_rows(concat_rows(vips, context), layout.places, layout.tokens, layout.filled)
 
 
 def check_mask(mask: Tensor, like: Tensor, name: str) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vcc.core.rows import Rows, pad_rows
+from vcc.core.rows import Pattern, Rows, pad_rows
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,16 @@ def split_windows(rows: Rows, size: int) -> tuple[Rows, Frame]:
         padded.hidden.reshape(batch * number, size, features),
         padded.counts.reshape(batch * number, size),
         padded.positions.reshape(batch * number, size),
+        # Padding is at the end: of the windows of a batch element, at most one holds some beside tokens.
+        Pattern(((size, 1),), batch) if rows.pattern == Pattern(((n, 1),), batch) else None,
     )
     if torch.compiler.is_compiling():
         return pieces, Frame(rows, None)
     kept = (pieces.counts > 0).any(1).nonzero().squeeze(1)
     if len(kept) == batch * number:
         return pieces, Frame(rows, None)
-    return Rows(pieces.hidden[kept], pieces.counts[kept], pieces.positions[kept]), Frame(rows, kept)
+    some = Rows(pieces.hidden[kept], pieces.counts[kept], pieces.positions[kept], pieces.pattern)
+    return some, Frame(rows, kept)
 
 
 def join_windows(windows: Rows, frame: Frame) -> Rows:

@@ -46,8 +46,11 @@ class BertHost(FamilyHost):
             ids = self.own_positions(inputs)
         table = self.model.embeddings.position_embeddings
         ids = repeat_beyond(ids.clamp(min=max(self.first - 1, 0)), self.first, table.num_embeddings)
-        names = ("input_ids", "token_type_ids", "inputs_embeds")
-        hidden = self.model.embeddings(position_ids=ids, **{name: inputs.get(name) for name in names})
+        parts, words, types = self.model.embeddings, inputs.get("inputs_embeds"), inputs.get("token_type_ids")
+        words = parts.word_embeddings(inputs["input_ids"]) if words is None else words
+        # Where all tokens are of type 0, its row's gradient is a sum: not one addition per token to the same place.
+        kinds = parts.token_type_embeddings.weight[:1] if types is None else parts.token_type_embeddings(types)
+        hidden = parts.dropout(parts.LayerNorm(words + kinds + table(ids)))
         project = self.model._modules.get("embeddings_project")  # ELECTRA, where embeddings are narrower
         return hidden if project is None else project(hidden)
 

@@ -133,7 +133,7 @@ class Reader(Wrapped):
         """Embeddings and last hidden states (B, n, D) of a long input."""
         host = self.host_class(self)
         hidden = host.embed(inputs, own_places(vips & real, real) if settings.vip_window == "own" else None)
-        rows = Rows(hidden, real.to(torch.float32), token_places(inputs).to(torch.float32))
+        rows = Rows(hidden, real, token_places(inputs).to(torch.float32))
         return hidden, host.finish(encode(host, rows, vips, settings, watch).hidden)
 
     def wants(self, name: str, inputs: Inputs) -> Any:

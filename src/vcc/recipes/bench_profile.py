@@ -20,7 +20,7 @@ FUNCTIONS = {  # of vcc/encode.py
     "run_windows": "windows",
     "build_tree": "build",
     "choose_cut": "choose",
-    "read_cut": "read",
+    "tap_cut": "read",
     "add_to_cut": "write",
     "materialise": "flatten",
 }

@@ -1,0 +1,253 @@
+"""Attention without a mask, where it is known how the counts of the keys are laid out (`Pattern`).
+
+A fused kernel takes half as long again with a bias per key as without. Two ways around it, exact but for rounding:
+
+- Of many windows only a few hold padding beside tokens. All are attended to without a mask, and those few once more.
+- The keys of a cut come in parts of equal counts. Each part is attended to on its own, and the parts are joined by
+  their log-sum-exp, to which a part adds the log of its count. What does not fit its part is taken away again. For
+  padding that is harmless because it sits at the mean of all tokens' keys: there, by Jensen's inequality, m padding
+  tokens add to a sum of exponentials at most m / n of what the n others do. A shift of all keys changes no softmax, so
+  that mean is moved to zero, and padding has no part in the gradient of the queries.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from vcc.core.rows import Pattern, Rows, log_counts, wide
+
+MANY_ROWS = 4096  # from which on two calls of a kernel without a mask are faster than one with it
+MANY_WINDOWS = 64
+FEW = 16  # of that many windows, one may have to be done again
+TILE = 128  # keys that a kernel takes at once; a part is filled up with padding, which is faster than a ragged end
+
+
+def attend_unmasked(q: Tensor, k: Tensor, v: Tensor, rows: Rows, scale: float) -> Tensor | None:
+    """softmax(scale q k^T + log counts) v by whichever way is faster than a mask; None: neither is."""
+    pattern, batch = rows.pattern, q.shape[0]
+    if pattern is None:
+        return None
+    if len(pattern.parts) == 1 and batch >= MANY_WINDOWS and pattern.uneven * FEW <= batch:
+        return attend_few_masked(q, k, v, rows.counts, pattern.uneven, scale)
+    return attend_parts(q, k, v, rows.counts, pattern, scale) if len(rows) >= MANY_ROWS else None
+
+
+# ------------------------------------------------------------------------------------------------------- fused kernels
+
+
+def fused(q: Tensor, k: Tensor, v: Tensor, scale: float, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Attention and the log-sum-exp of each query's scores: (B, H, r, d), (B, H, r)."""
+    if q.is_cuda:
+        given = torch.ops.aten._scaled_dot_product_cudnn_attention(q, k, v, bias, True, 0.0, False, False, scale=scale)
+        return given[0], given[1].squeeze(-1)
+    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, attn_mask=bias, scale=scale)
+
+
+def fused_backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, scale: float, bias: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of q, k and v, if exp(scores - lse) were the probabilities and `out` what they led to."""
+    if q.is_cuda:
+        seed = torch.empty((), dtype=torch.int64, device=q.device)  # of a dropout that there is not
+        return torch.ops.aten._scaled_dot_product_cudnn_attention_backward(
+            grad, q, k, v, out, lse.unsqueeze(-1), seed, seed, bias, None, None, q.shape[2], k.shape[2], 0.0, False,
+            scale=scale,
+        )  # fmt: skip
+    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+        grad, q, k, v, out, lse, 0.0, False, attn_mask=bias, scale=scale
+    )
+
+
+# ----------------------------------------------------------------------------------------- as one operation of torch
+# Opaque to a compiler, which would copy a whole output to change a little of it, and lay out `lse` as it likes.
+
+
+@torch.library.custom_op("vcc::fused_attention", mutates_args=())
+def _fused(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, again: Tensor | None, bias: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Without a mask; batch elements `again` (m,) once more, with the bias (m, 1, r, r)."""
+    out, lse = fused(q, k, v, scale)
+    if again is not None:
+        for whole, part in zip((out, lse), fused(q[again], k[again], v[again], scale, bias), strict=True):
+            whole.index_copy_(0, again, part)
+    return like(out, q), lse.contiguous()
+
+
+@torch.library.custom_op("vcc::fused_attention_backward", mutates_args=())
+def _fused_backward(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    scale: float,
+    again: Tensor | None,
+    bias: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    lse = lse.contiguous()
+    dq, dk, dv = fused_backward(grad, q, k, v, out, lse, scale)
+    if again is not None:
+        some = fused_backward(grad[again], q[again], k[again], v[again], out[again], lse[again], scale, bias)
+        for whole, part in zip((dq, dk, dv), some, strict=True):
+            whole.index_copy_(0, again, part)
+    return like(dq, q), like(dk, k), like(dv, v)
+
+
+@_fused.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, scale: float, again: Any, bias: Any) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=wide(q.dtype))
+
+
+@_fused_backward.register_fake
+def _(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, scale: float, again: Any, bias: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+
+
+def like(found: Tensor, given: Tensor) -> Tensor:
+    """`found`, laid out in memory as `empty_like(given)` is, which a compiler counts on."""
+    strides = torch.empty_like(given, device="meta").stride()
+    return found if found.stride() == strides else torch.empty_like(given).copy_(found)
+
+
+def _remember(ctx: Any, inputs: Any, output: Any) -> None:
+    q, k, v, ctx.scale, again, bias = inputs
+    ctx.save_for_backward(q, k, v, *output, again, bias)
+
+
+def _gradients(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    *saved, again, bias = ctx.saved_tensors
+    return *_fused_backward(grad, *saved, ctx.scale, again, bias), None, None, None
+
+
+_fused.register_autograd(_gradients, setup_context=_remember)
+
+
+# ---------------------------------------------------------------------------------------------------------- few masked
+
+
+def attend_few_masked(q: Tensor, k: Tensor, v: Tensor, counts: Tensor, uneven: int, scale: float) -> Tensor:
+    """Batch elements are tokens alone or padding alone, but for `uneven` of them at most, which are done again."""
+    real = counts > 0
+    again = (real.any(1) & ~real.all(1)).float().topk(uneven).indices  # with fewer of them, some others in vain
+    bias = log_counts(counts.index_select(0, again)).to(q.dtype)[:, None, None]
+    return _fused(q, k, v, scale, again, bias.expand(-1, -1, q.shape[2], -1))[0]
+
+
+# --------------------------------------------------------------------------------------------------------------- parts
+
+
+@dataclass(frozen=True)
+class Part:
+    """The keys that stand for `tokens` tokens each, made fit for attention without a mask."""
+
+    tokens: int
+    where: list[slice]  # their places among all rows
+    k: Tensor  # (B, H, m and more, d) less the mean; padding is zero
+    v: Tensor  # (B, H, m and more, d) weighted with counts / tokens
+    weights: Tensor  # (B, 1, m and more, 1) counts / tokens
+
+    @property
+    def padding(self) -> Tensor:
+        """How many rows of it there are, (B, 1, 1)."""
+        return (self.weights == 0).sum(2)
+
+    @property
+    def fewer(self) -> Tensor:
+        """Which row stands for fewer tokens, (B, 1, m, 1)."""
+        return (self.weights > 0) & (self.weights < 1)
+
+    def surplus(self, q: Tensor, less: Tensor, scale: float) -> Tensor:
+        """What that row weighs too much, in units of exp(less): (B, H, r), like `less`."""
+        key = (self.k.to(less.dtype) * self.fewer).sum(2, keepdim=True)
+        much = (self.fewer * (1 - self.weights)).sum(2)
+        return much * (scale * (q.to(less.dtype) * key).sum(-1) - less).exp()
+
+
+def make_parts(k: Tensor, v: Tensor, counts: Tensor, pattern: Pattern) -> list[Part]:
+    found: dict[int, list[slice]] = {}
+    start = 0
+    for number, tokens in pattern.parts:
+        if number:
+            found.setdefault(tokens, []).append(slice(start, start + number))
+        start += number
+    exact = torch.promote_types(k.dtype, torch.float32)
+    all_weights = counts.to(exact)[:, None, :, None]
+    mean = (k * all_weights).sum(2, keepdim=True) / all_weights.sum(2, keepdim=True).clamp(min=1)
+    centred = torch.where(all_weights > 0, k - mean, 0).to(k.dtype)
+
+    def gathered(rows: Tensor, where: list[slice]) -> Tensor:
+        found = torch.cat([rows[:, :, place] for place in where], 2)
+        return F.pad(found, (0, 0, 0, -found.shape[2] % TILE))
+
+    def part(tokens: int, where: list[slice]) -> Part:
+        weights = gathered(all_weights / tokens, where)
+        values = (gathered(v, where) * weights).to(v.dtype)
+        return Part(tokens, where, gathered(centred, where), values, weights)
+
+    return [part(*each) for each in found.items()]
+
+
+class _ByParts(torch.autograd.Function):
+    """The joint output is what all parts together lead to, and the joint log-sum-exp, less the log of a part's count,
+    gives a part's share of the probabilities: with both, the gradients of the parts add up to that of the whole."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, counts: Tensor, pattern: Pattern, scale: float) -> Tensor:
+        parts = make_parts(k, v, counts, pattern)
+        outs, sums = zip(*(_fused(q, part.k, part.v, scale, None, None) for part in parts), strict=True)
+        logs = [lse + math.log(part.tokens) for part, lse in zip(parts, sums, strict=True)]  # (B, H, r) each
+        most = torch.stack(logs).amax(0)
+        total = torch.zeros_like(most)  # in units of exp(most)
+        for part, lse in zip(parts, logs, strict=True):
+            total = total + (lse - most).exp() - part.tokens * part.padding * (-most).exp()
+            if part.tokens > 1:
+                total = total - part.tokens * part.surplus(q, most, scale)
+        joint = most + total.clamp(min=torch.finfo(total.dtype).eps).log()
+        shares = ((lse - joint).exp()[..., None] for lse in logs)
+        out = in_type(torch.stack([out * share for out, share in zip(outs, shares, strict=True)]).sum(0), q.dtype)
+        ctx.save_for_backward(q, k, v, counts, out, joint)
+        ctx.pattern, ctx.scale = pattern, scale
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        q, k, v, counts, out, joint = ctx.saved_tensors
+        scale, exact = ctx.scale, joint.dtype
+        delta = (grad.to(exact) * out).sum(-1)  # (B, H, r)
+        dq = torch.zeros_like(q, dtype=exact)
+        dk: dict[int, Tensor] = {}  # by first row
+        dv: dict[int, Tensor] = {}
+        for part in make_parts(k, v, counts, ctx.pattern):
+            lse = joint - math.log(part.tokens)
+            queries, keys, values = _fused_backward(grad, q, part.k, part.v, out, lse, scale, None, None)
+            keys, values = keys * (part.weights > 0), values * part.weights
+            dq = dq + queries
+            if part.tokens > 1:
+                surplus = (scale * part.surplus(q, lse, scale) * delta)[..., None]
+                dq = dq + surplus * (part.k.to(exact) * part.fewer).sum(2, keepdim=True)
+                keys = keys + part.fewer * (surplus * q).sum(2, keepdim=True)
+            start = 0
+            for place in part.where:
+                rows = slice(start, start := start + place.stop - place.start)
+                dk[place.start], dv[place.start] = keys[:, :, rows].to(q.dtype), values[:, :, rows].to(q.dtype)
+        joined = (torch.cat([each[start] for start in sorted(each)], 2) for each in (dk, dv))
+        return dq.to(q.dtype), *joined, None, None, None
+
+
+def in_type(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """`to`, but for conversions that change nothing: where torch 2.11 compiles an autograd.Function that returns what
+    one of those gave, its gradients are lost."""
+    return values if values.dtype == dtype else values.to(dtype)
+
+
+def attend_parts(q: Tensor, k: Tensor, v: Tensor, counts: Tensor, pattern: Pattern, scale: float) -> Tensor:
+    """Part by part, joined by the parts' log-sum-exp."""
+    return _ByParts.apply(q, k, v, counts, pattern, scale)
