@@ -26,7 +26,8 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vcc.core.attend import RelativeBias, attend, fold
-from vcc.core.rows import Rows, log_counts
+from vcc.core.rows import Pattern, Rows, log_counts
+from vcc.core.unmasked import attend_few_masked, attend_parts
 
 HEADS, FEATURES = 12, 64
 BF16 = torch.bfloat16
@@ -68,6 +69,13 @@ class Problem:
         if ragged:
             counts[-1, -self.r // 5 :] = 0
         return Rows(torch.zeros(self.batch, self.r, 1).cuda(), counts.cuda(), positions.float().cuda())
+
+    @property
+    def pattern(self) -> Pattern:
+        if not self.tokens:
+            return Pattern(((self.r, 1),), 1)
+        closed = self.tokens // 16 - self.opened
+        return Pattern(((self.vips, 1), (closed, 16), (16 * self.opened, 1)), self.batch)
 
     def heads(self, dtype: torch.dtype, heads: int = HEADS, features: int = FEATURES) -> list[Tensor]:
         """q, k, v and the gradient of the output, as a layer has them: (B, r, H, d) seen as (B, H, r, d)."""
@@ -364,6 +372,10 @@ def candidates(problem: Problem) -> Iterator[tuple[str, Callable[..., Tensor], l
     yield "keys: cudnn folded", folded(cudnn, 72), [q, k, v]
     yield "keys: cudnn mask", lambda q, k, v: with_kernel(cudnn)(q, k, v, mask), [q, k, v]
     yield "keys: cudnn weighted values", weighted, [q, k, v]
+    way = attend_parts if problem.tokens else attend_few_masked
+    known = problem.pattern if problem.tokens else problem.pattern.uneven
+    unmasked = torch.compile(lambda q, k, v: way(q, k, v, rows.counts, known, FEATURES**-0.5), dynamic=False)
+    yield "keys: without a mask", unmasked, [q, k, v]
     yield "keys: efficient mask", lambda q, k, v: with_kernel(efficient)(q, k, v, mask), [q, k, v]
     yield "keys: triton", lambda q, k, v: attend(q, k, v, rows, backend="triton"), [q, k, v]
     if problem in (LONG, WINDOWS[-1]):

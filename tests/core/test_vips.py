@@ -4,7 +4,7 @@ from hypothesis import given
 
 from tests.cases import Case, cases
 from tests.tiny import random_rows
-from vcc import join_vips, split_vips
+from vcc import Rows, join_vips, split_vips
 
 
 @given(cases())
@@ -65,3 +65,24 @@ def test_a_mask_with_nan_is_refused() -> None:
 def test_masks_of_any_type_mean_the_same(dtype: torch.dtype) -> None:
     vips, _, _ = split_vips(random_rows(1, 3), torch.tensor([[0, 1, 1]]).to(dtype))
     assert vips.positions.tolist() == [[1, 2]]
+
+
+def test_gradients_go_where_the_rows_came_from() -> None:
+    """Also where more VIP rows are reserved than there are VIPs: an empty place has no part in anything."""
+    rows = random_rows(2, 7)
+    counts = rows.counts.clone()
+    counts[1, 5:] = 0
+    rows = Rows(rows.hidden.requires_grad_(), counts, rows.positions)
+    vips, context, layout = split_vips(rows, torch.tensor([[0, 1, 0, 0, 1, 0, 0], [1, 0, 0, 0, 0, 1, 0]]), capacity=4)
+    seats = torch.cat([vips.hidden, context.hidden], 1)
+    weights = torch.randn_like(seats) * layout.filled[..., None]
+    (gradient,) = torch.autograd.grad((seats * weights).sum(), rows.hidden)
+    places = layout.places[..., None].expand_as(gradient)
+    assert torch.equal(gradient, weights.gather(1, places))
+
+    parts = [part.with_hidden(part.hidden.detach().requires_grad_()) for part in (vips, context)]
+    weights = torch.randn_like(gradient)
+    loss = (join_vips(*parts, layout).hidden * weights).sum()
+    given = torch.cat(torch.autograd.grad(loss, [part.hidden for part in parts]), 1)
+    assert torch.equal(given, torch.zeros_like(given).scatter(1, places, weights))
+    assert (~layout.filled).any() and not given[~layout.filled].any()

@@ -43,7 +43,7 @@ def fused(q: Tensor, k: Tensor, v: Tensor, scale: float, bias: Tensor | None = N
     """Attention and the log-sum-exp of each query's scores: (B, H, r, d), (B, H, r)."""
     if q.is_cuda:
         given = torch.ops.aten._scaled_dot_product_cudnn_attention(q, k, v, bias, True, 0.0, False, False, scale=scale)
-        return given[0], given[1].squeeze(-1)
+        return given[0], given[1].view(q.shape[:3])
     return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, attn_mask=bias, scale=scale)
 
 
