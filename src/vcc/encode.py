@@ -14,10 +14,10 @@ from torch import Tensor
 
 from vcc.config import VccConfig
 from vcc.core.cut import Cut, add_to_cut, choose_cut, tap_cut
-from vcc.core.rows import Rows, check_counts, concat_rows, reseat_rows
+from vcc.core.rows import Rows, check_counts, concat_rows
 from vcc.core.score import vip_similarity
 from vcc.core.tree import SegmentTree, build_tree, copy_tree, flatten_tree
-from vcc.core.vips import Layout, check_mask, join_vips, split_vips
+from vcc.core.vips import Layout, check_mask, join_vips, split_vips, unseat
 from vcc.core.windows import join_windows, split_windows
 
 WINDOWED_AT_ONCE = 2**18  # tokens; a layer needs many times their memory for its feed-forward part
@@ -72,7 +72,7 @@ def encode(
     vip_mask = vip_mask.gather(1, seats.tokens)
 
     def unpack(packed: Rows) -> Rows:
-        return reseat_rows(packed, seats.places, seats.tokens, seats.filled)
+        return unseat(packed, seats)
 
     if config.vip_window == "inline":
         (packed,) = run_windows(host, [packed], config, watch, lambda parts: unpack(parts[0]))

@@ -164,11 +164,15 @@ class Part:
         """Which row stands for fewer tokens, (B, 1, m, 1)."""
         return (self.weights > 0) & (self.weights < 1)
 
+    @property
+    def odd_key(self) -> Tensor:
+        """That row's key, or zero if there is none, (B, H, 1, d)."""
+        return (self.k.to(self.weights.dtype) * self.fewer).sum(2, keepdim=True)
+
     def surplus(self, q: Tensor, less: Tensor, scale: float) -> Tensor:
         """What that row weighs too much, in units of exp(less): (B, H, r), like `less`."""
-        key = (self.k.to(less.dtype) * self.fewer).sum(2, keepdim=True)
         much = (self.fewer * (1 - self.weights)).sum(2)
-        return much * (scale * (q.to(less.dtype) * key).sum(-1) - less).exp()
+        return much * (scale * (q.to(less.dtype) * self.odd_key).sum(-1) - less).exp()
 
 
 def make_parts(k: Tensor, v: Tensor, counts: Tensor, pattern: Pattern) -> list[Part]:
@@ -178,8 +182,7 @@ def make_parts(k: Tensor, v: Tensor, counts: Tensor, pattern: Pattern) -> list[P
         if number:
             found.setdefault(tokens, []).append(slice(start, start + number))
         start += number
-    exact = torch.promote_types(k.dtype, torch.float32)
-    all_weights = counts.to(exact)[:, None, :, None]
+    all_weights = counts.to(wide(k.dtype))[:, None, :, None]
     mean = (k * all_weights).sum(2, keepdim=True) / all_weights.sum(2, keepdim=True).clamp(min=1)
     centred = torch.where(all_weights > 0, k - mean, 0).to(k.dtype)
 
@@ -232,7 +235,7 @@ class _ByParts(torch.autograd.Function):
             dq = dq + queries
             if part.tokens > 1:
                 surplus = (scale * part.surplus(q, lse, scale) * delta)[..., None]
-                dq = dq + surplus * (part.k.to(exact) * part.fewer).sum(2, keepdim=True)
+                dq = dq + surplus * part.odd_key
                 keys = keys + part.fewer * (surplus * q).sum(2, keepdim=True)
             start = 0
             for place in part.where:

@@ -65,7 +65,12 @@ def split_vips(rows: Rows, vip_mask: Tensor, capacity: int | None = None) -> tup
 
 def join_vips(vips: Rows, context: Rows, layout: Layout) -> Rows:
     """The inverse of `split_vips`."""
-    return reseat_rows(concat_rows(vips, context), layout.places, layout.tokens, layout.filled)
+    return unseat(concat_rows(vips, context), layout)
+
+
+def unseat(rows: Rows, layout: Layout) -> Rows:
+    """Rows in the places of [vips; context] -> in the order of the tokens."""
+    return reseat_rows(rows, layout.places, layout.tokens, layout.filled)
 
 
 def check_mask(mask: Tensor, like: Tensor, name: str) -> None:
