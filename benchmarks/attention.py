@@ -25,9 +25,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from vcc.core.attend import RelativeBias, attend, fold
+from vcc.attention.attend import RelativeBias, attend, fold
+from vcc.attention.parts import attend_few_masked, attend_parts
 from vcc.core.rows import Pattern, Rows, log_counts
-from vcc.core.unmasked import attend_few_masked, attend_parts
 
 HEADS, FEATURES = 12, 64
 BF16 = torch.bfloat16
@@ -103,7 +103,7 @@ def random_table() -> Tensor:
 
 def plans() -> dict[str, Any]:
     """The default plan, and plans that differ from it in one kernel."""
-    from vcc.kernels.relative_attention import Blocks, choose_plan
+    from vcc.attention.kernels.relative_attention import Blocks, choose_plan
 
     default = choose_plan(BF16, FEATURES)
     shapes = {
@@ -164,7 +164,7 @@ CASES: list[tuple[torch.dtype, int, dict[str, Any]]] = [  # checked against the 
 
 def prepared(rows: Rows, table: bool = False, frozen: bool = False, consecutive: bool = False, window: int = -1, dropout: float = 0.0):  # fmt: skip # noqa: E501
     """The arguments of the raw launches: the bias, and whether the table wants a gradient."""
-    from vcc.kernels import relative_attention as module
+    from vcc.attention.kernels import relative_attention as module
 
     keys = F.pad(log_counts(rows.counts) * module.LOG2E, (0, -len(rows) % module.EDGE), value=-math.inf)
     seed = torch.randint(2**62, (1,), device="cuda") if dropout else None
@@ -175,7 +175,7 @@ def prepared(rows: Rows, table: bool = False, frozen: bool = False, consecutive:
 
 
 def compile_plan(name: str, mode: str) -> None:
-    from vcc.kernels import relative_attention as module
+    from vcc.attention.kernels import relative_attention as module
 
     problem, plan = Problem("tiny", 2, 256), plans()[name]
     q, k, v, grad = problem.heads(BF16)
@@ -419,7 +419,7 @@ def section_time() -> Iterator[Record]:
 
 def section_tune() -> Iterator[Record]:
     """Raw forward and backward launches by plan, as graphs."""
-    from vcc.kernels import relative_attention as module
+    from vcc.attention.kernels import relative_attention as module
 
     for problem, modes in (
         (LONG, ("plain", "relative")),

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.recipes import small
+from tests.train import small
 from vcc.cli import COMMANDS, main, summary
-from vcc.recipes.checkpoint import checkpoints, damage
+from vcc.train.checkpoint import checkpoints, damage
 
 VCC = ["--scales", "4,1", "--budget", "3", "--window", "16", "--window-layers", "1", "--dense-below", "0"]
 FAST = ["--steps", "3", "--batch-size", "2", "--log-every", "1", "--device", "cpu", "--fresh"]
@@ -43,24 +43,35 @@ def config_of(out: Path) -> dict[str, Any]:
 
 
 def test_help_names_every_command_and_costs_no_torch() -> None:
-    done = subprocess.run([sys.executable, "-c", "import sys, runpy; sys.modules['vcc'] = type(sys)('vcc'); "
-                           f"runpy.run_path({str(Path(sys.modules['vcc.cli'].__file__ or ''))!r}, run_name='x')"
-                           "['main'](['--help']); assert 'torch' not in sys.modules"], capture_output=True, text=True)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys, runpy; sys.modules['vcc'] = type(sys)('vcc'); "
+            f"runpy.run_path({str(Path(sys.modules['vcc.cli'].__file__ or ''))!r}, run_name='x')"
+            "['main'](['--help']); assert 'torch' not in sys.modules",
+        ],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     for name, target in COMMANDS.items():
         assert name in done.stdout and summary(target) in done.stdout and len(summary(target)) > 10
 
 
-@pytest.mark.parametrize("arguments, word", [
-    ([], "usage"),
-    (["fly"], "there is no command 'fly'"),
-    (["finetune"], "required: TASK"),
-    (["finetune", "needle", "--model", "x"], "--out"),
-    (["finetune", "needle", "--model", "x", "--out", "y", "--lenght", "3"], "unrecognized arguments: --lenght"),
-    (["finetune", "needle", "--model", "/nowhere/at/all", "--out", "y"], "no model could be loaded"),
-    (["evaluate", "nothing", "--model", "x"], "invalid choice: 'nothing'"),
-    (["tasks", "--results", "nothing"], "there is no task 'nothing'"),
-])
+@pytest.mark.parametrize(
+    "arguments, word",
+    [
+        ([], "usage"),
+        (["fly"], "there is no command 'fly'"),
+        (["finetune"], "required: TASK"),
+        (["finetune", "needle", "--model", "x"], "--out"),
+        (["finetune", "needle", "--model", "x", "--out", "y", "--lenght", "3"], "unrecognized arguments: --lenght"),
+        (["finetune", "needle", "--model", "/nowhere/at/all", "--out", "y"], "no model could be loaded"),
+        (["evaluate", "nothing", "--model", "x"], "invalid choice: 'nothing'"),
+        (["tasks", "--results", "nothing"], "there is no task 'nothing'"),
+    ],
+)
 def test_bad_input_exits_with_2_and_says_why(
     arguments: list[str], word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -109,8 +120,27 @@ def test_finetune_leaves_a_checkpoint_logs_and_its_settings(trained: Path) -> No
 def test_evaluate_prints_metrics_with_intervals_and_writes_every_answer(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("evaluate", "needle", "--model", trained, "--lengths", "100", "--length", "40", "--examples", 5,
-               "--batch-size", 2, "--device", "cpu", "--out", tmp_path) == 0
+    assert (
+        run(
+            "evaluate",
+            "needle",
+            "--model",
+            trained,
+            "--lengths",
+            "100",
+            "--length",
+            "40",
+            "--examples",
+            5,
+            "--batch-size",
+            2,
+            "--device",
+            "cpu",
+            "--out",
+            tmp_path,
+        )
+        == 0
+    )
     shown = capsys.readouterr()
     assert "em" in shown.out and "95% interval" in shown.out
     assert "truncated: 5 of 5 (100.0%) examples, 300 of 500 (60.0%) tokens" in shown.err
@@ -130,16 +160,34 @@ def test_the_same_command_runs_a_model_that_is_not_wrapped(bert: str, tmp_path: 
 
 def test_choices_are_learned_and_evaluated(bert: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = ["--data", small.stories(tmp_path), "--length", 50]
-    assert run("finetune", "quality", "--model", bert, "--out", tmp_path / "run", *data, *VCC, *FAST,
-               "--max-choices", 2) == 0
+    assert (
+        run("finetune", "quality", "--model", bert, "--out", tmp_path / "run", *data, *VCC, *FAST, "--max-choices", 2)
+        == 0
+    )
     assert run("evaluate", "quality", "--model", tmp_path / "run", *data, "--device", "cpu") == 0
     assert "accuracy" in capsys.readouterr().out
 
 
 def test_text_is_learned_and_generated(t5: str, tmp_path: Path) -> None:
     needle = ["--lengths", 100, "--length", 100]
-    assert run("finetune", "needle", "--model", t5, "--out", tmp_path, *needle, *VCC, *FAST, "--eval-every", 2,
-               "--eval-examples", 2) == 0
+    assert (
+        run(
+            "finetune",
+            "needle",
+            "--model",
+            t5,
+            "--out",
+            tmp_path,
+            *needle,
+            *VCC,
+            *FAST,
+            "--eval-every",
+            2,
+            "--eval-examples",
+            2,
+        )
+        == 0
+    )
     assert run("evaluate", "needle", "--model", tmp_path, *needle, "--examples", 3, "--device", "cpu") == 0
     assert config_of(tmp_path)["head"] == "text"
 
@@ -149,8 +197,22 @@ def test_pretrain_fills_in_what_is_hidden(kind: str, bert: str, t5: str, tmp_pat
     text = tmp_path / "text"
     text.mkdir()
     model = bert if kind == "encoder" else t5
-    start = ["pretrain", small.books(text), "--model", model, "--out", tmp_path / "run", "--length", 80, *VCC, *FAST,
-             "--mask-ratio", "0.2", "--tokens-per-byte", "0.5"]
+    start = [
+        "pretrain",
+        small.books(text),
+        "--model",
+        model,
+        "--out",
+        tmp_path / "run",
+        "--length",
+        80,
+        *VCC,
+        *FAST,
+        "--mask-ratio",
+        "0.2",
+        "--tokens-per-byte",
+        "0.5",
+    ]
     assert run(*start) == 0
     assert run(*start, "--resume") == 0  # finished already
     assert config_of(tmp_path / "run")["hiding"]["ratio"] == 0.2

@@ -6,8 +6,9 @@ from vcc import VccConfig
 
 
 def test_a_configuration_survives_json() -> None:
-    config = VccConfig(scales=(256, 16, 1), budget=(40, 90), window_layers=2, vip_window="own",
-                       score="similarity", dense_below=0)
+    config = VccConfig(
+        scales=(256, 16, 1), budget=(40, 90), window_layers=2, vip_window="own", score="similarity", dense_below=0
+    )
     assert VccConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
 

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 COMMANDS = {
-    "ask": "vcc.recipes.ask:ask",
-    "review": "vcc.recipes.review:review",
-    "index": "vcc.recipes.index:index",
-    "see": "vcc.recipes.see:see",
-    "pretrain": "vcc.recipes.pretrain:pretrain",
-    "finetune": "vcc.recipes.finetune:finetune",
-    "evaluate": "vcc.recipes.evaluate:evaluate",
-    "tasks": "vcc.recipes.list_tasks:list_tasks",
-    "bench": "vcc.recipes.bench:bench",
+    "ask": "vcc.commands.ask:ask",
+    "review": "vcc.commands.review:review",
+    "index": "vcc.commands.index:index",
+    "see": "vcc.commands.see:see",
+    "pretrain": "vcc.commands.pretrain:pretrain",
+    "finetune": "vcc.commands.finetune:finetune",
+    "evaluate": "vcc.commands.evaluate:evaluate",
+    "tasks": "vcc.commands.tasks:list_tasks",
+    "bench": "vcc.commands.bench:bench",
 }
 
 
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         print(f"vcc: there is no command {name!r}: it must be one of {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
-    from vcc.recipes.options import call
+    from vcc.commands.options import call
 
     module, _, function = COMMANDS[name].partition(":")
     return guarded(lambda: call(getattr(importlib.import_module(module), function), rest, f"vcc {name}"))
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def guarded(work: Callable[[], Any]) -> int:
     """Do the work; failures that a person can do something about become one message and an exit code."""
-    from vcc.recipes.failures import Failure, UsageError
+    from vcc.errors import Failure, UsageError
 
     try:
         work()

@@ -1,6 +1,6 @@
 """The algorithm, one loop. Start here.
 
-    windows -> split VIPs from context -> tree -> each layer: choose, read, layer, write -> flatten -> join
+windows -> split VIPs from context -> tree -> each layer: choose, read, layer, write -> flatten -> join
 """
 
 from abc import abstractmethod

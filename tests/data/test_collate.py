@@ -20,8 +20,9 @@ def features(head, *examples):
 
 
 def test_span_batch_pads_to_the_multiple_and_points_at_cls_without_an_answer():
-    collate, items = features("span", Example("1", "who?", "a b c d e f", ("b", "d"), ((2, 3), (6, 7))),
-                              Example("2", "it?", "a"))
+    collate, items = features(
+        "span", Example("1", "who?", "a b c d e f", ("b", "d"), ((2, 3), (6, 7))), Example("2", "it?", "a")
+    )
     batch = collate(items)
     assert batch["input_ids"].shape == (2, 16)  # [CLS] who ? [SEP] 6 words [SEP] = 11, rounded up to 16
     assert batch["attention_mask"].sum(1).tolist() == [11, 6] and batch["vip_mask"].sum(1).tolist() == [4, 4]
@@ -32,8 +33,11 @@ def test_span_batch_pads_to_the_multiple_and_points_at_cls_without_an_answer():
 
 
 def test_choice_batch_has_empty_rows_for_missing_choices():
-    collate, items = features("choice", Example("1", "who?", "a b", choices=("a", "b", "c"), label=2),
-                              Example("2", "who?", "a b c d", choices=("a", "b")))
+    collate, items = features(
+        "choice",
+        Example("1", "who?", "a b", choices=("a", "b", "c"), label=2),
+        Example("2", "who?", "a b c d", choices=("a", "b")),
+    )
     batch = collate(items)
     assert batch["input_ids"].shape == batch["vip_mask"].shape == (2, 3, 16)
     assert batch["choice_mask"].tolist() == [[True] * 3, [True, True, False]]

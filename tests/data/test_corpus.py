@@ -8,7 +8,7 @@ import pytest
 
 from tests.data.words import bert_like, t5_like
 from vcc.data.corpus import TokenStore, measure_components, prepare, stream_texts
-from vcc.data.records import DataError
+from vcc.errors import DataError
 
 WORDS = "one two three four five six seven + - = 1 2 3"
 
@@ -29,14 +29,19 @@ def corpus(tmp_path):
 
 def test_every_kind_of_file_is_read_in_a_fixed_order(corpus):
     assert [(t.component, t.text) for t in stream_texts(str(corpus))] == [
-        ("books", "one two three"), ("books", "four five"), ("books", "six seven one"), ("Maths", "1+2=3"),
-        ("sums", "1+1=2")]
+        ("books", "one two three"),
+        ("books", "four five"),
+        ("books", "six seven one"),
+        ("Maths", "1+2=3"),
+        ("sums", "1+1=2"),
+    ]
     assert [t.text for t in stream_texts(str(corpus / "books" / "b.jsonl"))] == ["four five", "six seven one"]
 
 
 def test_parquet_is_read_too(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet needs pyarrow")
     import pyarrow
+
     parquet.write_table(pyarrow.Table.from_pylist([{"content": "one"}]), tmp_path / "a.parquet")
     assert [t.text for t in stream_texts(str(tmp_path), field="content")] == ["one"]
 
@@ -46,10 +51,12 @@ def test_components_above_the_limit_are_dropped_with_a_report(corpus):
     by_name = {c.name: c for c in report.components}
     # books: 8 words in 13 + 9 + 13 = 35 bytes; sums: 5 tokens in 5 bytes
     assert by_name["books"].tokens_per_byte == pytest.approx(8 / 35) and by_name["sums"].tokens_per_byte == 1
-    assert str(report).splitlines()[1:] == ["  0.229  kept    books (3 documents, 35 bytes)",
-                                            "  1.000  DROPPED Maths (1 documents, 5 bytes)",
-                                            "  1.000  DROPPED sums (1 documents, 5 bytes)",
-                                            "dropped: 2 of 3 components, 2 documents, 22.2% of the bytes"]
+    assert str(report).splitlines()[1:] == [
+        "  0.229  kept    books (3 documents, 35 bytes)",
+        "  1.000  DROPPED Maths (1 documents, 5 bytes)",
+        "  1.000  DROPPED sums (1 documents, 5 bytes)",
+        "dropped: 2 of 3 components, 2 documents, 22.2% of the bytes",
+    ]
 
 
 def test_a_component_is_measured_on_its_first_documents_and_counted_whole(corpus):

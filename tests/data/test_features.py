@@ -50,7 +50,7 @@ def test_t5_summary_has_only_the_instruction_in_front():
 def test_token_spans_read_back_as_the_answers(make):
     features = ExampleTokenizer(make(WORDS), "span", 64)(EXAMPLE)
     offsets = features.rows[0].offsets
-    assert [DOCUMENT[offsets[a, 0]:offsets[b, 1]] for a, b in features.spans] == ["bob smith", "alice"]
+    assert [DOCUMENT[offsets[a, 0] : offsets[b, 1]] for a, b in features.spans] == ["bob smith", "alice"]
 
 
 def test_choice_makes_one_row_a_choice_with_that_choice_in_its_vips():
@@ -84,7 +84,8 @@ def test_cut_is_at_the_end_of_the_document_and_counted():
     lost = ExampleTokenizer(tokenizer, "span", 16)(late)
     assert lost.spans == () and lost.cut_answers == 1
     assert str(TruncationReport.of([features, lost])) == (
-        "truncated: 2 of 2 (100.0%) examples, 2 of 34 (5.9%) tokens, 1 answer spans lost with them")
+        "truncated: 2 of 2 (100.0%) examples, 2 of 34 (5.9%) tokens, 1 answer spans lost with them"
+    )
 
 
 def test_a_question_longer_than_half_the_row_is_cut_and_counted():
@@ -142,6 +143,6 @@ def test_real_vocabularies_read_spans_back(kind):
     spans = tuple((document.index(text), document.index(text) + len(text)) for text in wanted)
     features = ExampleTokenizer(tokenizer, "span", 64)(Example("r", "Who paid?", document, tuple(wanted), spans))
     offsets = features.rows[0].offsets
-    assert [document[offsets[a, 0]:offsets[b, 1]].strip() for a, b in features.spans] == wanted
+    assert [document[offsets[a, 0] : offsets[b, 1]].strip() for a, b in features.spans] == wanted
     whole = tokenizer(f"question: Who paid? context: {document}") if kind == "t5" else tokenizer("Who paid?", document)
     assert features.rows[0].input_ids.tolist() == whole["input_ids"]

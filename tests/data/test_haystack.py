@@ -19,7 +19,7 @@ def test_hidden_passages_are_found_where_said_in_order_and_near_their_depth(dept
     hidden = hide(passages, filler, depths)
     assert list(hidden.starts) == sorted(hidden.starts)
     for passage, start, depth in zip(passages, hidden.starts, depths, strict=True):
-        assert hidden.document[start:start + len(passage)] == passage
+        assert hidden.document[start : start + len(passage)] == passage
         before = sum(word.startswith("w") or word == "end" for word in hidden.document[:start].split())
         assert abs(before - depth * 10 * paragraphs) <= 5  # a gap every 10 words: at most half of one away
     assert sorted(hidden.document.split("\n\n")) == sorted([*passages, *filler])

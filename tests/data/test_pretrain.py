@@ -131,9 +131,14 @@ def test_batches_pad_inputs_and_labels():
     assert collate_masked(masked, 0, 8)["labels"].shape == (1, 16)
 
 
-@pytest.mark.parametrize("settings, said", [
-    ({"ratio": 0.0}, "ratio 0.0"), ({"cluster_window": 0}, "cluster_window 0"),
-    ({"ratio": 0.4, "cluster_window": 64}, "cluster_density 0.3 must lie between the mask ratio 0.4 and 1")])
+@pytest.mark.parametrize(
+    "settings, said",
+    [
+        ({"ratio": 0.0}, "ratio 0.0"),
+        ({"cluster_window": 0}, "cluster_window 0"),
+        ({"ratio": 0.4, "cluster_window": 64}, "cluster_density 0.3 must lie between the mask ratio 0.4 and 1"),
+    ],
+)
 def test_bad_masking_settings_are_refused(settings, said):
     with pytest.raises(ValueError, match=said):
         MaskedLM.of(bert_like(WORDS), **settings)

@@ -10,7 +10,8 @@ import zipfile
 import pytest
 
 from vcc.data.corpus import stream_texts
-from vcc.data.records import DataError, find_split, load_records, read_records
+from vcc.data.records import find_split, load_records, read_records
+from vcc.errors import DataError
 
 ROWS = [{"id": "1", "text": "naïve"}, {"id": "2", "text": "b"}]
 LINES = "\n".join(json.dumps(row) for row in ROWS) + "\n\n"
@@ -43,12 +44,23 @@ def test_a_json_array_reads_as_its_items(tmp_path, text):
 def test_parquet_reads_as_its_rows(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet needs pyarrow")
     import pyarrow
+
     parquet.write_table(pyarrow.Table.from_pylist(ROWS), tmp_path / "a.parquet")
     assert [r.fields for r in read_records(tmp_path / "a.parquet")] == ROWS
 
 
-@pytest.mark.parametrize("name", ["validation.jsonl.xz", "dev.json", "dev-v2.0.json", "hotpot_dev_distractor_v1.json",
-                                  "QuALITY.v1.0.1.htmlstripped.dev", "validation_v2_half.jsonl.gz", "squad.zip"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "validation.jsonl.xz",
+        "dev.json",
+        "dev-v2.0.json",
+        "hotpot_dev_distractor_v1.json",
+        "QuALITY.v1.0.1.htmlstripped.dev",
+        "validation_v2_half.jsonl.gz",
+        "squad.zip",
+    ],
+)
 def test_published_file_names_are_found(tmp_path, name):
     (tmp_path / name).touch()
     (tmp_path / "README.md").touch()
@@ -77,8 +89,9 @@ def test_documents_are_joined_by_id_and_shared(tmp_path):
         load_records("x", "train", str(tmp_path), "")
 
 
-@pytest.mark.parametrize("text, said", [('{"a": 1}\n{"a": \n', r"a.jsonl:2: not JSON"),
-                                        ("[1]\n", r"a.jsonl:1: \[1\] must be a JSON object")])
+@pytest.mark.parametrize(
+    "text, said", [('{"a": 1}\n{"a": \n', r"a.jsonl:2: not JSON"), ("[1]\n", r"a.jsonl:1: \[1\] must be a JSON object")]
+)
 def test_a_malformed_line_is_named_with_its_number(tmp_path, text, said):
     with pytest.raises(DataError, match=said):
         list(read_records(write(tmp_path / "a.jsonl", text)))
@@ -86,7 +99,7 @@ def test_a_malformed_line_is_named_with_its_number(tmp_path, text, said):
 
 def test_damaged_and_foreign_files_are_named(tmp_path):
     whole = write(tmp_path / "a.jsonl.xz", LINES * 2000).read_bytes()
-    (tmp_path / "a.jsonl.xz").write_bytes(whole[:len(whole) // 2])
+    (tmp_path / "a.jsonl.xz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match=r"a.jsonl.xz: damaged"):
         list(read_records(tmp_path / "a.jsonl.xz"))
     (tmp_path / "b.jsonl").write_bytes(b'{"a": "\xff\xfe"}\n')
@@ -147,8 +160,10 @@ def hub(monkeypatch):
 
 def test_a_hub_set_with_a_script_is_read_from_its_parquet_copy(hub):
     assert [r.fields for r in load_records("set", "train", None, "owner/set:config")] == ROWS
-    assert hub == [("owner/set", "config", "train", False, None),
-                   ("owner/set", "config", "train", False, "refs/convert/parquet")]
+    assert hub == [
+        ("owner/set", "config", "train", False, None),
+        ("owner/set", "config", "train", False, "refs/convert/parquet"),
+    ]
     assert [text.text for text in stream_texts("owner/set")] == ["naïve", "b"] and hub[-1][3] is True
 
 
@@ -162,6 +177,7 @@ def test_a_hub_that_cannot_answer_is_named(hub, monkeypatch):
 
 def test_scrolls_is_read_from_its_zip_on_the_hub(tmp_path, monkeypatch):
     import huggingface_hub
+
     write(tmp_path / "qasper.zip", LINES)
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda repo, name, repo_type: str(tmp_path / name))
     monkeypatch.delenv("VCC_DATA", raising=False)

@@ -13,15 +13,25 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 def bert_like(text: str) -> Any:
     """[CLS] a [SEP] b [SEP], segments 0 and 1; one token a word or sign."""
-    return _tokenizer(text, SPECIAL, processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]),
-        model_input_names=["input_ids", "token_type_ids", "attention_mask"])
+    return _tokenizer(
+        text,
+        SPECIAL,
+        processors.TemplateProcessing(
+            single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        ),
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+    )
 
 
 def roberta_like(text: str) -> Any:
     """<s> a </s></s> b </s>, no segments."""
-    return _tokenizer(text, SPECIAL, processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] [SEP] $B [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]))
+    return _tokenizer(
+        text,
+        SPECIAL,
+        processors.TemplateProcessing(
+            single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] [SEP] $B [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        ),
+    )
 
 
 def t5_like(text: str, sentinels: int = 100) -> Any:
@@ -29,15 +39,23 @@ def t5_like(text: str, sentinels: int = 100) -> Any:
     specials = ["<pad>", "</s>", "<unk>", *(f"<extra_id_{i}>" for i in range(sentinels))]
     raw = _raw(text, specials, "<unk>")
     raw.post_processor = processors.TemplateProcessing(
-        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)])
+        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)]
+    )
     return PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="<pad>", eos_token="</s>", unk_token="<unk>")
 
 
 def _tokenizer(text: str, specials: list[str], post: Any, **settings: Any) -> Any:
     raw = _raw(text, specials, "[UNK]")
     raw.post_processor = post
-    return PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]",
-                                   sep_token="[SEP]", mask_token="[MASK]", **settings)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=raw,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        **settings,
+    )
 
 
 def _raw(text: str, specials: list[str], unknown: str) -> Tokenizer:
@@ -70,5 +88,6 @@ def real_tokenizer(kind: str) -> Any:
     raw = Tokenizer(models.Unigram(scored, unk_id=2))
     raw.pre_tokenizer = pre_tokenizers.Metaspace()
     raw.post_processor = processors.TemplateProcessing(
-        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)])
+        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)]
+    )
     return PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="<pad>", eos_token="</s>", unk_token="<unk>")

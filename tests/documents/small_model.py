@@ -11,7 +11,7 @@ from transformers import BertConfig, BertForQuestionAnswering
 
 import vcc
 from vcc.documents.asker import Asker
-from vcc.documents.document import Document, join_pieces
+from vcc.documents.text import Document, join_pieces
 
 WORDS = [f"w{i}" for i in range(60)]
 SETTINGS = vcc.VccConfig(
@@ -29,7 +29,11 @@ def tokenizer() -> Any:
     raw.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     raw.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     return PreTrainedTokenizerFast(
-        tokenizer_object=raw, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]",
+        tokenizer_object=raw,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
         mask_token="[MASK]",
     )
 
@@ -37,8 +41,15 @@ def tokenizer() -> Any:
 def model(seed: int = 0, settings: vcc.VccConfig = SETTINGS) -> Any:
     torch.manual_seed(seed)
     config = BertConfig(
-        vocab_size=len(WORDS) + 7, hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=16,
-        max_position_embeddings=64, initializer_range=0.3, sep_token_id=3, attention_probs_dropout_prob=0.0,
+        vocab_size=len(WORDS) + 7,
+        hidden_size=16,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=64,
+        initializer_range=0.3,
+        sep_token_id=3,
+        attention_probs_dropout_prob=0.0,
     )
     made = vcc.wrap(BertForQuestionAnswering(config).eval(), settings)
     with torch.no_grad():  # otherwise nearly every random model finds no answer

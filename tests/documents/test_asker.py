@@ -14,9 +14,10 @@ from tests.documents import small_model
 from vcc.data.answers import ScoredSpan
 from vcc.documents.answers import Reply
 from vcc.documents.asker import READ_AT_ONCE, UNLIKELY, Asker, Facts, token_scores
-from vcc.documents.document import Document, DocumentError, Part
-from vcc.documents.models import ModelError, load_asker
+from vcc.documents.shipped import load_asker
+from vcc.documents.text import Document, Part
 from vcc.encode import Step
+from vcc.errors import DocumentError, ModelError
 
 QUESTIONS = ["w1 w2 ?", "w3 w4 w5 w6 w7 w8 ?", "w9", "w10 w11 " * 12]
 
@@ -191,8 +192,9 @@ def test_what_came_nearest_is_told_where_the_model_is_not_sure_enough() -> None:
     asker, document = small_model.asker(), small_model.document()
     index = asker.index(document)
     spans = [ScoredSpan(3, 5, 2.0), ScoredSpan(9, 9, 1.0)]
-    sure, unsure, unlikely = (asker.reply(document, index, "w1", spans, *rest)
-                              for rest in ((0.0, 3, 0.0), (0.0, 3, 2.5), (2.5, 3, 2.5)))
+    sure, unsure, unlikely = (
+        asker.reply(document, index, "w1", spans, *rest) for rest in ((0.0, 3, 0.0), (0.0, 3, 2.5), (2.5, 3, 2.5))
+    )
     assert sure.answers and sure.nearest is None
     assert unsure.answers == () and unsure.nearest == sure.answers[0]
     assert unlikely.answers == () and unlikely.nearest is None, "no answer leads"
@@ -230,9 +232,7 @@ def test_scores_are_shared_out_among_the_children() -> None:
     assert shares == pytest.approx([0.0625] * 4 + [0.15] * 2 + [0.225] * 2)
 
 
-def test_a_document_keeps_its_index_for_later_questions(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_document_keeps_its_index_for_later_questions(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, document = small_model.saved(tmp_path), small_model.document()
     answers = document.ask(QUESTIONS[0], model=folder)
     monkeypatch.setattr(Asker, "index", lambda *_: pytest.fail("the document was read again"))

@@ -7,23 +7,30 @@ import pytest
 
 import vcc
 from vcc.documents.answers import Reply
-from vcc.documents.models import SHIPPED
+from vcc.documents.shipped import SHIPPED
 
 CONTRACT = Path(__file__).parents[2] / "examples/contract.txt"
 
 
 @pytest.fixture(scope="module")
 def replies() -> dict[str, Reply]:
-    questions = ["Which law governs this agreement?", "When does it end?", "How much insurance must each party have?",
-                 "What is the capital of France?"]
+    questions = [
+        "Which law governs this agreement?",
+        "When does it end?",
+        "How much insurance must each party have?",
+        "What is the capital of France?",
+    ]
     return dict(zip(questions, vcc.read(CONTRACT).ask_all(questions), strict=True))
 
 
-@pytest.mark.parametrize(("question", "words", "part"), [
-    ("Which law governs this agreement?", "State of New Hampshire", "15. GENERAL"),
-    ("When does it end?", "February 28, 2029", "13. TERM AND TERMINATION"),
-    ("How much insurance must each party have?", "$2,000,000 per occurrence", "12. INSURANCE"),
-])
+@pytest.mark.parametrize(
+    ("question", "words", "part"),
+    [
+        ("Which law governs this agreement?", "State of New Hampshire", "15. GENERAL"),
+        ("When does it end?", "February 28, 2029", "13. TERM AND TERMINATION"),
+        ("How much insurance must each party have?", "$2,000,000 per occurrence", "12. INSURANCE"),
+    ],
+)
 def test_it_answers_questions_of_a_contract(replies, question: str, words: str, part: str) -> None:
     best = replies[question].answers[0]
     assert words in best.text and best.part == part and best.score > 0.5

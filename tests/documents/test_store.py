@@ -61,20 +61,23 @@ def forge(path: Path, **values: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
 
-@pytest.mark.parametrize("harm", [
-    lambda folder: flip(folder / TENSORS),
-    lambda folder: cut(folder / TENSORS),
-    lambda folder: (folder / TENSORS).unlink(),
-    lambda folder: (folder / MANIFEST).unlink(),
-    lambda folder: (folder / MANIFEST).write_text("[]"),
-    lambda folder: (folder / MANIFEST).write_text("{"),
-    lambda folder: forge(folder / MANIFEST, format=0),
-    lambda folder: forge(folder / MANIFEST, text="0" * 64),
-    lambda folder: forge(folder / MANIFEST, model="0" * 64),
-    lambda folder: forge(folder / MANIFEST, scales=[4, 1, 1, 1]),
-    lambda folder: forge(folder / MANIFEST, tokens=1),
-    lambda folder: forge(folder / MANIFEST, length=None),
-])
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda folder: flip(folder / TENSORS),
+        lambda folder: cut(folder / TENSORS),
+        lambda folder: (folder / TENSORS).unlink(),
+        lambda folder: (folder / MANIFEST).unlink(),
+        lambda folder: (folder / MANIFEST).write_text("[]"),
+        lambda folder: (folder / MANIFEST).write_text("{"),
+        lambda folder: forge(folder / MANIFEST, format=0),
+        lambda folder: forge(folder / MANIFEST, text="0" * 64),
+        lambda folder: forge(folder / MANIFEST, model="0" * 64),
+        lambda folder: forge(folder / MANIFEST, scales=[4, 1, 1, 1]),
+        lambda folder: forge(folder / MANIFEST, tokens=1),
+        lambda folder: forge(folder / MANIFEST, length=None),
+    ],
+)
 def test_a_damaged_index_is_made_anew(harm: Any, tmp_path: Path, reads: list[str]) -> None:
     asker, document, store = small_model.asker(), small_model.document(), Store(tmp_path)
     good = asker.ask(document, store.get(document, asker), QUESTIONS)[0]
@@ -102,7 +105,7 @@ def test_the_index_of_another_model_or_text_is_not_used(tmp_path: Path, reads: l
 def test_the_hash_of_a_model_is_that_of_weights_settings_and_tokenizer(tmp_path: Path) -> None:
     from dataclasses import replace
 
-    from vcc.documents.models import load_asker
+    from vcc.documents.shipped import load_asker
 
     asker = small_model.asker()
     assert model_hash(asker) == model_hash(small_model.asker())
@@ -155,5 +158,10 @@ def test_the_cache_folder_follows_the_xdg_rule(tmp_path: Path, monkeypatch: pyte
 
 
 def test_sizes_are_readable() -> None:
-    assert [readable(size) for size in (0, 999, 1500, 201_326_592, 5e12)] == ["0 B", "999 B", "1.5 kB", "201.3 MB",
-                                                                             "5000.0 GB"]
+    assert [readable(size) for size in (0, 999, 1500, 201_326_592, 5e12)] == [
+        "0 B",
+        "999 B",
+        "1.5 kB",
+        "201.3 MB",
+        "5000.0 GB",
+    ]

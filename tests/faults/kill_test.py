@@ -27,9 +27,9 @@ sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / 
 
 import torch  # noqa: E402
 
-from tests.recipes import marked  # noqa: E402
+from tests.train import marked  # noqa: E402
 from vcc.cli import guarded  # noqa: E402
-from vcc.recipes.checkpoint import MANIFEST, checkpoints, damage  # noqa: E402
+from vcc.train.checkpoint import MANIFEST, checkpoints, damage  # noqa: E402
 
 torch.set_num_threads(1)  # threads do not survive a fork
 STEPS = 12
@@ -87,7 +87,7 @@ def result(out: Path) -> tuple[bytes, Any]:
 
 
 def compare(out: Path, ended: Ended, wanted: tuple[bytes, Any]) -> str:
-    """"" if the run ended well and the same, else what is wrong."""
+    """ "" if the run ended well and the same, else what is wrong."""
     if ended.code != 0:
         return f"exit code {ended.code}: {ended.said.strip().splitlines()[-1:]}"
     weights, history = result(out)
@@ -241,8 +241,14 @@ def everything_damaged(newest: Path) -> None:
         cut(path / "model.safetensors")
 
 
-FILES = ("model.safetensors", "training_state.safetensors", "training_state.json", "trainer_state.json", "config.json",
-         MANIFEST)
+FILES = (
+    "model.safetensors",
+    "training_state.safetensors",
+    "training_state.json",
+    "trainer_state.json",
+    "config.json",
+    MANIFEST,
+)
 
 
 def damages(foreign: Path) -> dict[str, Callable[[Path], None]]:
@@ -262,9 +268,11 @@ def damages(foreign: Path) -> dict[str, Callable[[Path], None]]:
         "a pickle in place of the state": lambda new: plant(new / "training_state.safetensors"),
         "a link in place of a file": lambda new: linked(new / "model.safetensors"),
         "weights swapped with the one before": lambda new: swap(
-            new / "model.safetensors", new.with_name("checkpoint-6") / "model.safetensors"),
+            new / "model.safetensors", new.with_name("checkpoint-6") / "model.safetensors"
+        ),
         "state swapped with the one before": lambda new: swap(
-            new / "training_state.safetensors", new.with_name("checkpoint-6") / "training_state.safetensors"),
+            new / "training_state.safetensors", new.with_name("checkpoint-6") / "training_state.safetensors"
+        ),
         "folders swapped": lambda new: swap(new, new.with_name("checkpoint-6")),
         "manifest: step edited": lambda new: edit_manifest(new, lambda m: m.update(step=8)),
         "manifest: settings edited": lambda new: edit_manifest(new, lambda m: m["run"].update(lr=1.0)),
@@ -279,7 +287,7 @@ def damages(foreign: Path) -> dict[str, Callable[[Path], None]]:
 def damage_cases(folder: Path, wanted: tuple[bytes, Any]) -> list[Outcome]:
     def until_ninth(out: Path, **options: Any) -> None:
         """Checkpoints 6 and 9, as if killed just after the second."""
-        from vcc.recipes.trainer import VccTrainer
+        from vcc.train.trainer import VccTrainer
 
         save = VccTrainer._save_checkpoint
 
@@ -305,8 +313,12 @@ def damage_cases(folder: Path, wanted: tuple[bytes, Any]) -> list[Outcome]:
         ended = run(out)
         problem = compare(out, ended, wanted)
         reported = [line for line in ended.said.splitlines() if "is not usable" in line]
-        both = name in ("every checkpoint", "weights swapped with the one before", "state swapped with the one before",
-                        "folders swapped")
+        both = name in (
+            "every checkpoint",
+            "weights swapped with the one before",
+            "state swapped with the one before",
+            "folders swapped",
+        )
         start_line = "starting at step 0" if both else "resuming from"
         if not problem and len(reported) != 1 + both:
             problem = f"{len(reported)} damaged checkpoints reported"
@@ -336,7 +348,7 @@ def check_full(out: Path, full: Ended, names: tuple[str, ...]) -> str:
 
 def limited(folder: Path, wanted: tuple[bytes, Any]) -> Outcome:
     """No file may grow beyond 40 KB once two checkpoints exist: the state of the optimizer does not fit."""
-    from vcc.recipes.trainer import VccTrainer
+    from vcc.train.trainer import VccTrainer
 
     save = VccTrainer._save_checkpoint
 
@@ -358,8 +370,18 @@ def real_disk(folder: Path) -> Outcome:
     name = "the disk is full (330 KB file system)"
     place = folder / "small"
     place.mkdir()
-    command = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size=330k none "$0" && exec "$@"', str(place),
-               sys.executable, __file__, "--inside", str(place)]
+    command = [
+        "unshare",
+        "-rm",
+        "sh",
+        "-c",
+        'mount -t tmpfs -o size=330k none "$0" && exec "$@"',
+        str(place),
+        sys.executable,
+        __file__,
+        "--inside",
+        str(place),
+    ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     except FileNotFoundError:

@@ -169,8 +169,8 @@ def test_vcc_compile_shares_graphs_between_similar_lengths(family: str) -> None:
 @pytest.mark.slow
 def test_compiled_attention_without_a_mask_equals_that_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The ways of core/unmasked.py, which run on a GPU when many rows are compiled, as compiled for this machine."""
-    import vcc.core.attend as attend_module
-    from vcc.core import unmasked
+    import vcc.attention.attend as attend_module
+    from vcc.attention import parts as unmasked
 
     def gradients(model: Any) -> list[torch.Tensor]:
         encoded(model(**ragged().arguments("roberta")))[ragged().real != 0].square().mean().backward()

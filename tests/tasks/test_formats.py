@@ -6,7 +6,7 @@ import zipfile
 import pytest
 
 from vcc.data.example import SUMMARIZE, Example, Prediction
-from vcc.data.records import DataError
+from vcc.errors import DataError
 from vcc.tasks import TASKS
 
 
@@ -26,12 +26,32 @@ def texts(example):
     return [example.document[start:end] for start, end in example.answer_spans]
 
 
-SQUAD = {"version": "v2.0", "data": [{"title": "Normans", "paragraphs": [{
-    "context": "The Normans came in the 10th century to Normandy in France.",
-    "qas": [{"id": "1", "question": " Where is Normandy?", "is_impossible": False,
-             "answers": [{"text": "France", "answer_start": 52}, {"text": "in France", "answer_start": 49},
-                         {"text": "France", "answer_start": 52}]},
-            {"id": "2", "question": "Who left?", "is_impossible": True, "answers": []}]}]}]}
+SQUAD = {
+    "version": "v2.0",
+    "data": [
+        {
+            "title": "Normans",
+            "paragraphs": [
+                {
+                    "context": "The Normans came in the 10th century to Normandy in France.",
+                    "qas": [
+                        {
+                            "id": "1",
+                            "question": " Where is Normandy?",
+                            "is_impossible": False,
+                            "answers": [
+                                {"text": "France", "answer_start": 52},
+                                {"text": "in France", "answer_start": 49},
+                                {"text": "France", "answer_start": 52},
+                            ],
+                        },
+                        {"id": "2", "question": "Who left?", "is_impossible": True, "answers": []},
+                    ],
+                }
+            ],
+        }
+    ],
+}
 
 
 def test_squad_json_keeps_distinct_answers_and_empty_ones(tmp_path):
@@ -61,19 +81,43 @@ def test_squad_text_head_may_say_unanswerable():
 
 
 def test_cuad_json_has_none_one_or_several_spans(tmp_path):
-    contract = {"data": [{"title": "C", "paragraphs": [{"context": "ACME AGREEMENT between Acme and Bolt.", "qas": [
-        {"id": "C__Parties", "question": "Parties?", "is_impossible": False,
-         "answers": [{"text": "Acme", "answer_start": 23}, {"text": "Bolt", "answer_start": 32}]},
-        {"id": "C__Cap", "question": "Cap?", "is_impossible": True, "answers": []}]}]}]}
+    contract = {
+        "data": [
+            {
+                "title": "C",
+                "paragraphs": [
+                    {
+                        "context": "ACME AGREEMENT between Acme and Bolt.",
+                        "qas": [
+                            {
+                                "id": "C__Parties",
+                                "question": "Parties?",
+                                "is_impossible": False,
+                                "answers": [{"text": "Acme", "answer_start": 23}, {"text": "Bolt", "answer_start": 32}],
+                            },
+                            {"id": "C__Cap", "question": "Cap?", "is_impossible": True, "answers": []},
+                        ],
+                    }
+                ],
+            }
+        ]
+    }
     parties, cap = TASKS["cuad"]().load("test", write(tmp_path, "test.json", contract, lines=False))
     assert texts(parties) == ["Acme", "Bolt"] and cap.answers == ()
 
 
 def test_cuad_lines_find_their_answers_in_the_shared_document(tmp_path):
     write(tmp_path, "docs.jsonl", [{"doc_id": "c", "document": "THE  AGREEMENT\nof Acme Inc. and Acme Inc."}])
-    rows = [{"id": "c__Name", "doc_id": "c", "category": "Name", "question": "Name?", "answers": ["THE AGREEMENT"]},
-            {"id": "c__Parties", "doc_id": "c", "category": "Parties", "question": "Who?",
-             "answers": ["Acme Inc.", "Bolt"]}]
+    rows = [
+        {"id": "c__Name", "doc_id": "c", "category": "Name", "question": "Name?", "answers": ["THE AGREEMENT"]},
+        {
+            "id": "c__Parties",
+            "doc_id": "c",
+            "category": "Parties",
+            "question": "Who?",
+            "answers": ["Acme Inc.", "Bolt"],
+        },
+    ]
     name, parties = TASKS["cuad"]().load("train", write(tmp_path, "train.jsonl", rows))
     assert texts(name) == ["THE  AGREEMENT"]  # blanks may differ
     assert texts(parties) == ["Acme Inc."] and parties.answer_spans[0][0] == 18  # the first place
@@ -81,10 +125,15 @@ def test_cuad_lines_find_their_answers_in_the_shared_document(tmp_path):
 
 
 def hotpot(answer, **fields):
-    return {"_id": "h", "question": "Q?", "answer": answer, "type": "bridge", "level": "hard",
-            "supporting_facts": [["Ann", 0], ["Bob", 1]],
-            "context": [["Eve", ["Paris is nice."]], ["Ann", ["Ann lives.", " She is in Paris."]],
-                        ["Bob", ["Bob."]]]} | fields
+    return {
+        "_id": "h",
+        "question": "Q?",
+        "answer": answer,
+        "type": "bridge",
+        "level": "hard",
+        "supporting_facts": [["Ann", 0], ["Bob", 1]],
+        "context": [["Eve", ["Paris is nice."]], ["Ann", ["Ann lives.", " She is in Paris."]], ["Bob", ["Bob."]]],
+    } | fields
 
 
 def test_hotpotqa_json_finds_the_answer_in_the_supporting_paragraphs(tmp_path):
@@ -92,7 +141,7 @@ def test_hotpotqa_json_finds_the_answer_in_the_supporting_paragraphs(tmp_path):
     path = write(tmp_path, "hotpot_dev_distractor_v1.json", rows, lines=False)
     paris, no, nice, shouted = TASKS["hotpotqa"]().load("validation", path)
     assert paris.document == "yes no\n\nEve\nParis is nice.\n\nAnn\nAnn lives. She is in Paris.\n\nBob\nBob."
-    assert texts(paris) == ["Paris"] and paris.document[:paris.answer_spans[0][0]].endswith("She is in ")
+    assert texts(paris) == ["Paris"] and paris.document[: paris.answer_spans[0][0]].endswith("She is in ")
     assert texts(no) == ["no"] and no.answer_spans == ((4, 6),)
     assert texts(nice) == ["nice"]  # not in a supporting paragraph: any place
     assert texts(shouted) == ["Paris", "Paris"]  # whatever the case, if nothing else
@@ -100,15 +149,23 @@ def test_hotpotqa_json_finds_the_answer_in_the_supporting_paragraphs(tmp_path):
 
 def test_hotpotqa_rows_of_the_hub_read_the_same(tmp_path):
     sentences = [["Paris is nice."], ["Ann lives.", " She is in Paris."], ["Bob."]]
-    hub = hotpot("Paris", context={"title": ["Eve", "Ann", "Bob"], "sentences": sentences},
-                 supporting_facts={"title": ["Ann", "Bob"], "sent_id": [0, 1]})
+    hub = hotpot(
+        "Paris",
+        context={"title": ["Eve", "Ann", "Bob"], "sentences": sentences},
+        supporting_facts={"title": ["Ann", "Bob"], "sent_id": [0, 1]},
+    )
     a, b = TASKS["hotpotqa"]().load("train", write(tmp_path, "train.jsonl", [hub, hotpot("Paris")]))
     assert a == b
 
 
 def test_wikihop_json_has_candidates(tmp_path):
-    row = {"id": "WH_1", "query": "country_of_citizenship ada", "answer": "uk", "candidates": ["france", "uk"],
-           "supports": ["Ada was born.", "In the UK."]}
+    row = {
+        "id": "WH_1",
+        "query": "country_of_citizenship ada",
+        "answer": "uk",
+        "candidates": ["france", "uk"],
+        "supports": ["Ada was born.", "In the UK."],
+    }
     (example,) = TASKS["wikihop"]().load("train", write(tmp_path, "train.json", [row], lines=False))
     assert example.question == "country of citizenship ada" and example.document == "Ada was born.\n\nIn the UK."
     assert (example.choices, example.label, example.answers) == (("france", "uk"), 1, ("uk",))
@@ -117,15 +174,25 @@ def test_wikihop_json_has_candidates(tmp_path):
 
 
 def test_quality_in_its_own_format_and_in_scrolls(tmp_path):
-    own = {"article_id": "7", "set_unique_id": "7_A", "article": "A story.", "questions": [
-        {"question": "Why?", "question_unique_id": "7_1", "options": ["a", "b (B)", "c", "d"], "gold_label": 2},
-        {"question": "Who?", "question_unique_id": "7_2", "options": ["a", "b", "c", "d"]}]}
+    own = {
+        "article_id": "7",
+        "set_unique_id": "7_A",
+        "article": "A story.",
+        "questions": [
+            {"question": "Why?", "question_unique_id": "7_1", "options": ["a", "b (B)", "c", "d"], "gold_label": 2},
+            {"question": "Who?", "question_unique_id": "7_2", "options": ["a", "b", "c", "d"]},
+        ],
+    }
     why, who = TASKS["quality"]().load("validation", write(tmp_path, "QuALITY.v1.0.1.htmlstripped.dev", [own]))
     assert (why.label, why.answers, who.label, who.answers, why.group) == (1, ("b (B)",), None, (), "7")
     folder = tmp_path / "scrolls"
     folder.mkdir()
-    row = {"id": "7_1", "pid": "7_1_0", "output": "two b",
-           "input": "Why?\n\n (A) one a\n (B) two b\n (C) three c\n (D) four d\n\n\nA story.\n\nIts end (A)."}
+    row = {
+        "id": "7_1",
+        "pid": "7_1_0",
+        "output": "two b",
+        "input": "Why?\n\n (A) one a\n (B) two b\n (C) three c\n (D) four d\n\n\nA story.\n\nIts end (A).",
+    }
     (example,) = TASKS["quality"]().load("validation", scrolls_zip(folder, "quality", [row]))
     assert example.choices == ("one a", "two b", "three c", "four d") and example.label == 1
     assert example.question == "Why?" and example.document == "A story.\n\nIts end (A)."
@@ -151,14 +218,18 @@ def test_scrolls_summaries_are_asked_for_with_one_word(tmp_path, name):
     assert (example.question, example.document, example.answers) == (SUMMARIZE, "A\n\nB", ("S",))
 
 
-@pytest.mark.parametrize("name, row", [
-    ("cnn_dailymail", {"id": "1", "article": "Doc.", "highlights": "Sum."}),
-    ("mediasum", {"id": "NPR-1", "utt": ["Doc."], "speaker": ["A"], "summary": "Sum."}),
-    ("arxiv", {"article_id": "1", "article_text": ["Doc."], "abstract_text": ["<S> Sum. </S>"]}),
-    ("arxiv", {"article": "Doc.", "abstract": "Sum."}),
-    ("multinews", {"document": "Doc.", "summary": "Sum."}),
-    ("crd3", {"id": "C1", "document": "Doc.", "summary": "Sum.", "aligned": []}),
-    ("sumpubmed", {"id": "1", "document": "Doc.", "summary": "Sum."})])
+@pytest.mark.parametrize(
+    "name, row",
+    [
+        ("cnn_dailymail", {"id": "1", "article": "Doc.", "highlights": "Sum."}),
+        ("mediasum", {"id": "NPR-1", "utt": ["Doc."], "speaker": ["A"], "summary": "Sum."}),
+        ("arxiv", {"article_id": "1", "article_text": ["Doc."], "abstract_text": ["<S> Sum. </S>"]}),
+        ("arxiv", {"article": "Doc.", "abstract": "Sum."}),
+        ("multinews", {"document": "Doc.", "summary": "Sum."}),
+        ("crd3", {"id": "C1", "document": "Doc.", "summary": "Sum.", "aligned": []}),
+        ("sumpubmed", {"id": "1", "document": "Doc.", "summary": "Sum."}),
+    ],
+)
 def test_summaries_go_by_their_own_field_names(tmp_path, name, row):
     (example,) = TASKS[name]().load("test", write(tmp_path, "test.jsonl", [row]))
     assert (example.question, example.document, example.answers) == (SUMMARIZE, "Doc.", ("Sum.",))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from vcc.data.example import Prediction
 from vcc.data.features import ExampleTokenizer
 from vcc.data.haystack import TOKENS_PER_WORD
-from vcc.data.records import DataError
+from vcc.errors import DataError
 from vcc.tasks import TASKS
 from vcc.tasks.needle import ASKED, SAID, Needle, needle_tokenizer
 
@@ -19,18 +19,42 @@ FACTS = ["Mary went to the hall.", "Bob slept.", "Mary went to the garden."]
 @pytest.fixture
 def library(tmp_path):
     """A folder with tiny books, SQuAD and bAbI."""
+
     def write(name, split, rows):
         (tmp_path / name).mkdir(exist_ok=True)
         (tmp_path / name / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
     for split in ("train", "validation"):
         lines = [f"Line {i} of a long {split} book." for i in range(300)]
         write("books", split, [{"id": "b", "text": "\r\n\r\n".join(lines)}])
-        write("squad", split, [{"id": f"{t}{q}", "title": t, "question": f"Which {q}?",
-                                "context": f"It says {t} {q} here. " + "And more words follow. " * 5,
-                                "answers": [f"{t} {q}"] * (q < 3), "answer_starts": [8] * (q < 3)}
-                               for t in "ABC" for q in range(4)])
-    babi = [{"id": f"qa{t}-{i}", "task": f"qa{t}", "facts": FACTS, "question": "Where is Mary?",
-             "answers": ["garden"], "support": [2]} for t in (1, 6) for i in range(20)]
+        write(
+            "squad",
+            split,
+            [
+                {
+                    "id": f"{t}{q}",
+                    "title": t,
+                    "question": f"Which {q}?",
+                    "context": f"It says {t} {q} here. " + "And more words follow. " * 5,
+                    "answers": [f"{t} {q}"] * (q < 3),
+                    "answer_starts": [8] * (q < 3),
+                }
+                for t in "ABC"
+                for q in range(4)
+            ],
+        )
+    babi = [
+        {
+            "id": f"qa{t}-{i}",
+            "task": f"qa{t}",
+            "facts": FACTS,
+            "question": "Where is Mary?",
+            "answers": ["garden"],
+            "support": [2],
+        }
+        for t in (1, 6)
+        for i in range(20)
+    ]
     write("babi", "train", babi)
     write("babi", "test", babi)
     return str(tmp_path)
@@ -44,7 +68,7 @@ def test_a_needle_is_one_of_its_pairs_at_its_depth_in_a_row_exactly_full(length,
     keys = [word for word in words if word.startswith("key")]
     assert more == [key] * (ASKED - 1) and len(set(keys)) == pairs and keys.count(key) == SAID
     place = words.index(key)
-    assert words[place:place + 2 * SAID] == example.answers[0].split() * SAID and words[place + 1].startswith("value")
+    assert words[place : place + 2 * SAID] == example.answers[0].split() * SAID and words[place + 1].startswith("value")
     assert abs(place - depth * (len(words) - 2 * SAID)) < 3 * SAID  # half a step of their grid, and what is left over
     features = ExampleTokenizer(needle_tokenizer(), "span", length)(example)
     assert features.length == length and features.cut_tokens == 0
@@ -83,7 +107,7 @@ def test_needle_refuses_what_it_cannot_do():
 @pytest.mark.parametrize("depth", [0.0, 0.5, 1.0])
 def test_a_needle_in_books_is_a_sentence_at_its_depth(library, depth):
     example = TASKS["needle_in_books"](lengths=(1000,), depths=(depth,), pairs=3).load("train", library)[3]
-    (start, end), = example.answer_spans
+    ((start, end),) = example.answer_spans
     city = example.question.split()[-1].rstrip("?")
     assert f"The secret number of {city} is {example.document[start:end]}." in example.document
     assert example.document[start:end] == example.answers[0] and example.document.count("The secret number") == 3

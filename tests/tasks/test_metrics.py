@@ -29,12 +29,23 @@ def pairs(*rows, **fields):
 
 
 # The rows in the docstring of SCROLLS' own metric script; the expected numbers below are the ones it prints.
-SCROLLS = pairs(("exact match example", ["exact match example"]), ("hello there", ["hello", "hi there"]),
-                ("general kenobi", ["commander kenobi"]))
+SCROLLS = pairs(
+    ("exact match example", ["exact match example"]),
+    ("hello there", ["hello", "hi there"]),
+    ("general kenobi", ["commander kenobi"]),
+)
 
 
-@pytest.mark.parametrize("text, plain", [("The Cat, a cat!", "cat cat"), ("An  apple\n(the red one)", "apple red one"),
-                                         ("theatre", "theatre"), ("a-b", "ab"), ("U.S.", "us")])
+@pytest.mark.parametrize(
+    "text, plain",
+    [
+        ("The Cat, a cat!", "cat cat"),
+        ("An  apple\n(the red one)", "apple red one"),
+        ("theatre", "theatre"),
+        ("a-b", "ab"),
+        ("U.S.", "us"),
+    ],
+)
 def test_normalization_is_squads(text, plain):
     assert normalize(text) == plain
 
@@ -102,9 +113,17 @@ def clauses(id, answers, *spans):
 
 
 def test_cuads_curve_by_hand():
-    rows = [clauses("1", ["alpha beta gamma", "delta epsilon"],
-                    ("alpha beta", 0.9), ("zeta", 0.6), ("delta epsilon", 0.3), ("", 0.05)),
-            clauses("2", [], ("eta", 0.45))]
+    rows = [
+        clauses(
+            "1",
+            ["alpha beta gamma", "delta epsilon"],
+            ("alpha beta", 0.9),
+            ("zeta", 0.6),
+            ("delta epsilon", 0.3),
+            ("", 0.05),
+        ),
+        clauses("2", [], ("eta", 0.45)),
+    ]
     scores = clause_scores([p for _, p in rows], [e for e, _ in rows])
     # As the threshold falls: below 0.90 alpha beta is found (overlap 2/3): 1 of 1 right, recall 1/2.
     # Below 0.60 zeta is a false alarm: precision 1/2; below 0.45 so is eta: 1/3.
@@ -130,8 +149,10 @@ def test_cuad_without_any_answer_or_any_span_is_zero():
 
 
 def test_exact_match_is_broken_down_by_rounded_numbers():
-    examples = [Example(str(i), "q", "d", ("x",), meta={"length": length, "depth": depth})
-                for i, (length, depth) in enumerate([(512, 0.0), (512, 0.52), (4096, 0.48), (4096, 1.0)])]
+    examples = [
+        Example(str(i), "q", "d", ("x",), meta={"length": length, "depth": depth})
+        for i, (length, depth) in enumerate([(512, 0.0), (512, 0.52), (4096, 0.48), (4096, 1.0)])
+    ]
     predictions = [Prediction(str(i), text) for i, text in enumerate("xxyx")]
     assert exact_by("length", predictions, examples) == {"em@length=512": 100, "em@length=4096": 50}
     assert exact_by("depth", predictions, examples) == {"em@depth=0": 100, "em@depth=0.5": 50, "em@depth=1": 100}

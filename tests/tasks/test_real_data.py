@@ -7,13 +7,21 @@ import pytest
 from tests.data.words import real_data, real_tokenizer
 from vcc.data.features import ExampleTokenizer, TruncationReport
 from vcc.data.haystack import TOKENS_PER_WORD
-from vcc.data.records import DataError
+from vcc.errors import DataError
 from vcc.tasks import SPLITS, TASKS
 
-COUNTS = {"cuad": (16_646, 2_542, None), "squad": (11_877, 6_078, None), "hotpotqa": (100, 682, None),
-          "musique": (100, 200, None), "2wikimultihop": (None, 164, None), "qmsum": (1_257, 272, 281),
-          "squality": (250, 125, 260), "crd3": (127, 16, 16), "sumpubmed": (1_500, 150, 150),
-          "multinews": (None, None, 200)}
+COUNTS = {
+    "cuad": (16_646, 2_542, None),
+    "squad": (11_877, 6_078, None),
+    "hotpotqa": (100, 682, None),
+    "musique": (100, 200, None),
+    "2wikimultihop": (None, 164, None),
+    "qmsum": (1_257, 272, 281),
+    "squality": (250, 125, 260),
+    "crd3": (127, 16, 16),
+    "sumpubmed": (1_500, 150, 150),
+    "multinews": (None, None, 200),
+}
 MADE = [("squad_haystack", "squad", 6_078), ("needle_in_books", "books", 500), ("babi_in_books", "babi", 1_000)]
 
 
@@ -68,4 +76,4 @@ def test_real_clauses_survive_tokenization():
         offsets = one.rows[0].offsets
         for (start, end), (first, last) in zip(example.answer_spans, one.spans, strict=True):
             assert offsets[first, 0] <= start and offsets[last, 1] >= end
-            assert example.document[start:end].strip() in example.document[offsets[first, 0]:offsets[last, 1]]
+            assert example.document[start:end].strip() in example.document[offsets[first, 0] : offsets[last, 1]]

@@ -24,8 +24,21 @@ def test_every_task_of_the_issue_is_there_with_its_heads():
     heads = {name: make().heads for name, make in TASKS.items()}
     assert heads["hotpotqa"] == ("span", "text") and heads["wikihop"] == heads["quality"] == ("choice", "text")
     assert heads["cuad"] == ("span",)
-    for name in ("qasper", "narrative_qa", "contract_nli", "qmsum", "cnn_dailymail", "mediasum", "arxiv", "gov_report",
-                 "summ_screen_fd", "multinews", "squality", "crd3", "sumpubmed"):
+    for name in (
+        "qasper",
+        "narrative_qa",
+        "contract_nli",
+        "qmsum",
+        "cnn_dailymail",
+        "mediasum",
+        "arxiv",
+        "gov_report",
+        "summ_screen_fd",
+        "multinews",
+        "squality",
+        "crd3",
+        "sumpubmed",
+    ):
         assert heads[name] == ("text",)
     for name in ("squad", "squad_haystack", "needle", "needle_in_books", "babi_in_books"):
         assert heads[name][0] == "span"
@@ -47,9 +60,14 @@ def test_recipes_are_those_of_the_papers_table():
 
 def test_results_are_those_of_the_papers_tables():
     def score(task, method, size, length, metric, head="text"):
-        (found,) = [dict(r.scores)[metric] for r in RESULTS if r.compression is None and
-                    (r.task, r.method, r.size, r.length, r.head) == (task, method, size, length, head)]
+        (found,) = [
+            dict(r.scores)[metric]
+            for r in RESULTS
+            if r.compression is None
+            and (r.task, r.method, r.size, r.length, r.head) == (task, method, size, length, head)
+        ]
         return found
+
     assert score("hotpotqa", "VCC*", "large", 4096, "f1", "span") == 80.0
     assert score("wikihop", "MRA", "base", 4096, "accuracy", "choice") == 76.1
     assert score("qmsum", "VCC", "3b", 16384, "rougeL") == 31.1
@@ -58,7 +76,13 @@ def test_results_are_those_of_the_papers_tables():
     assert score("multinews", "LED", "base", 8192, "rouge2") == 17.8
     long = [r for r in RESULTS if r.compression]
     assert [(r.length, r.compression.k, r.compression.h) for r in long] == [
-        (16384, 16, 90), (32768, 32, 55), (32768, 16, 90), (65536, 64, 30), (65536, 16, 90), (131072, 16, 90)]
+        (16384, 16, 90),
+        (32768, 32, 55),
+        (32768, 16, 90),
+        (65536, 64, 30),
+        (65536, 16, 90),
+        (131072, 16, 90),
+    ]
     assert {name for name in TASKS if TASKS[name]().results()} == {result.task for result in RESULTS}
 
 

@@ -56,7 +56,7 @@ def best_spans(start: Tensor, end: Tensor, top: int, max_tokens: int) -> list[Sc
             break
         first, last = i, int(where[i])
         found.append(ScoredSpan(first, last, float(total[i])))
-        start[first:last + 1] = -torch.inf
+        start[first : last + 1] = -torch.inf
         # The starts just before this span, up to another one found: their ends must now come before it.
         low = max([0, first - L + 1, *(span.last + 1 for span in found if span.last < first)])
         if low < first:
@@ -67,8 +67,16 @@ def best_spans(start: Tensor, end: Tensor, top: int, max_tokens: int) -> list[Sc
     return found
 
 
-def predict_spans(example: Example, features: Features, start_logits: Tensor, end_logits: Tensor, *,
-                  allow_none: bool, top: int = 20, max_tokens: int = 128) -> Prediction:
+def predict_spans(
+    example: Example,
+    features: Features,
+    start_logits: Tensor,
+    end_logits: Tensor,
+    *,
+    allow_none: bool,
+    top: int = 20,
+    max_tokens: int = 128,
+) -> Prediction:
     """The answer and all candidates of one row; logits (n,), padding past the row's end is not read.
 
     Probabilities are a softmax over the scores of the candidates and of "no answer", as in CUAD's script.
@@ -85,14 +93,14 @@ def predict_spans(example: Example, features: Features, start_logits: Tensor, en
     scores = torch.tensor([span.score for span in found] + ([none_score] if allow_none else []))
     chances = scores.softmax(0).tolist()
     # T5's tokens begin with the blank before the word.
-    texts = [example.document[row.offsets[span.first, 0]:row.offsets[span.last, 1]].strip() for span in found]
+    texts = [example.document[row.offsets[span.first, 0] : row.offsets[span.last, 1]].strip() for span in found]
     text = "" if allow_none and none_score > found[0].score else texts[0]
     return Prediction(example.id, text, spans=tuple(zip(texts, chances, strict=False)))
 
 
 def predict_choice(example: Example, logits: Tensor) -> Prediction:
     """The best of the example's choices; logits (C,), padding past them is not read."""
-    choice = int(logits[:len(example.choices)].argmax())
+    choice = int(logits[: len(example.choices)].argmax())
     return Prediction(example.id, example.choices[choice], choice=choice)
 
 

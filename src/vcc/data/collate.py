@@ -55,7 +55,7 @@ class Collator:
         spans = torch.full((len(features), max(1, *(len(one.spans) for one in features)), 2), IGNORED)
         for b, one in enumerate(features):
             if one.spans:
-                spans[b, :len(one.spans)] = torch.tensor(one.spans)
+                spans[b, : len(one.spans)] = torch.tensor(one.spans)
         batch["spans"] = spans
         return batch
 
@@ -73,9 +73,11 @@ class Collator:
         lengths = torch.tensor([len(row.input_ids) for row in rows])  # (B,)
         vips = torch.tensor([row.vip_count for row in rows])  # (B,)
         places = torch.arange(n)
-        batch = {"input_ids": pad([row.input_ids for row in rows], self.pad_id, n),
-                 "attention_mask": (places < lengths[:, None]).long(),
-                 "vip_mask": (places < vips[:, None]).long()}
+        batch = {
+            "input_ids": pad([row.input_ids for row in rows], self.pad_id, n),
+            "attention_mask": (places < lengths[:, None]).long(),
+            "vip_mask": (places < vips[:, None]).long(),
+        }
         if self.token_types:
             batch["token_type_ids"] = pad([row.token_type_ids for row in rows], 0, n)
         return batch
@@ -88,5 +90,5 @@ def pad(rows: Sequence[Any], value: int, n: int | None = None) -> Tensor:
     """(B, n) int64, each row followed by `value`; n is the longest row's length where not given."""
     out = np.full((len(rows), max(len(row) for row in rows) if n is None else n), value, dtype=np.int64)
     for b, row in enumerate(rows):
-        out[b, :len(row)] = row
+        out[b, : len(row)] = row
     return torch.from_numpy(out)

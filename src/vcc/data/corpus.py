@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vcc.data.records import DataError, Record, hub_rows, open_text, read_records
+from vcc.data.records import Record, hub_rows, open_text, read_records
+from vcc.errors import DataError
 
 PLAIN = (".txt", ".md", ".text")
 RECORDS = (".jsonl", ".json", ".parquet")
@@ -103,8 +104,10 @@ class FilterReport:
         dropped = [c for c in self.components if not self.keeps(c.name)]
         documents, size = sum(c.documents for c in dropped), sum(c.bytes for c in dropped)
         share = size / max(sum(c.bytes for c in self.components), 1)
-        lines.append(f"dropped: {len(dropped)} of {len(self.components)} components, {documents:,} documents, "
-                     f"{100 * share:.1f}% of the bytes")
+        lines.append(
+            f"dropped: {len(dropped)} of {len(self.components)} components, {documents:,} documents, "
+            f"{100 * share:.1f}% of the bytes"
+        )
         return "\n".join(lines)
 
 
@@ -139,13 +142,16 @@ class TokenStore:
         tokens = np.memmap(folder / "tokens.bin", dtype=facts["dtype"], mode="r")
         ends = np.load(folder / "ends.npy", mmap_mode="r")
         if len(tokens) != facts["tokens"] or len(ends) != facts["documents"]:
-            raise DataError(f"{folder}: holds {len(tokens)} tokens of {len(ends)} documents, must be {facts['tokens']} "
-                            f"of {facts['documents']}: damaged, delete it and prepare again")
+            raise DataError(
+                f"{folder}: holds {len(tokens)} tokens of {len(ends)} documents, must be {facts['tokens']} "
+                f"of {facts['documents']}: damaged, delete it and prepare again"
+            )
         return TokenStore(tokens, ends, facts["report"])
 
 
-def prepare(source: str, tokenizer: Any, folder: str | Path, *, field: str = "text", limit: float = 0.3,
-            sample: int = 200) -> TokenStore:
+def prepare(
+    source: str, tokenizer: Any, folder: str | Path, *, field: str = "text", limit: float = 0.3, sample: int = 200
+) -> TokenStore:
     """Filter and tokenize a corpus into a folder, or open the folder if that was done before.
 
     The folder is complete or absent: it is written aside and renamed. In a run of many processes, one prepares

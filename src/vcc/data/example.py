@@ -40,8 +40,10 @@ class Example:
     def __post_init__(self) -> None:
         for start, end in self.answer_spans:
             if not 0 <= start < end <= len(self.document):
-                raise ValueError(f"example {self.id!r}: answer span ({start}, {end}) must be non-empty and inside"
-                                 f" its document of {len(self.document)} characters")
+                raise ValueError(
+                    f"example {self.id!r}: answer span ({start}, {end}) must be non-empty and inside"
+                    f" its document of {len(self.document)} characters"
+                )
         if self.label is not None and not 0 <= self.label < len(self.choices):
             raise ValueError(f"example {self.id!r}: label {self.label} must index {len(self.choices)} choices")
 

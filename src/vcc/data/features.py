@@ -75,18 +75,26 @@ class TruncationReport:
     def of(features: Iterable[Features]) -> "TruncationReport":
         report = TruncationReport()
         for one in features:
-            report += TruncationReport(1, int(one.cut_tokens > 0), one.tokens, one.cut_tokens, one.cut_answers,
-                                       int(one.cut_target > 0))
+            report += TruncationReport(
+                1, int(one.cut_tokens > 0), one.tokens, one.cut_tokens, one.cut_answers, int(one.cut_target > 0)
+            )
         return report
 
     def __add__(self, other: "TruncationReport") -> "TruncationReport":
-        return TruncationReport(self.examples + other.examples, self.cut_examples + other.cut_examples,
-                                self.tokens + other.tokens, self.cut_tokens + other.cut_tokens,
-                                self.cut_answers + other.cut_answers, self.cut_targets + other.cut_targets)
+        return TruncationReport(
+            self.examples + other.examples,
+            self.cut_examples + other.cut_examples,
+            self.tokens + other.tokens,
+            self.cut_tokens + other.cut_tokens,
+            self.cut_answers + other.cut_answers,
+            self.cut_targets + other.cut_targets,
+        )
 
     def __str__(self) -> str:
-        parts = [f"truncated: {_share(self.cut_examples, self.examples)} examples",
-                 f"{_share(self.cut_tokens, self.tokens)} tokens"]
+        parts = [
+            f"truncated: {_share(self.cut_examples, self.examples)} examples",
+            f"{_share(self.cut_tokens, self.tokens)} tokens",
+        ]
         if self.cut_answers:
             parts.append(f"{self.cut_answers:,} answer spans lost with them")
         if self.cut_targets:
@@ -153,7 +161,7 @@ class Frame:
         inside = np.flatnonzero(special[first:last]) + first
         if tokenizer.cls_token_id is None:  # T5 closes each text with </s>; one input needs only the last one
             inside = inside[:0]
-        return Frame(ids[:first], ids[inside], ids[last + 1:], int(pair["token_type_ids"][last]))
+        return Frame(ids[:first], ids[inside], ids[last + 1 :], int(pair["token_type_ids"][last]))
 
 
 class ExampleTokenizer:
@@ -165,8 +173,9 @@ class ExampleTokenizer:
     others (training on WikiHop's up to 79 candidates); None keeps all.
     """
 
-    def __init__(self, tokenizer: Any, head: Head, max_length: int, target_length: int = 512,
-                 max_choices: int | None = None) -> None:
+    def __init__(
+        self, tokenizer: Any, head: Head, max_length: int, target_length: int = 512, max_choices: int | None = None
+    ) -> None:
         if not tokenizer.is_fast:
             raise ValueError(f"{type(tokenizer).__name__} gives no character offsets: a fast tokenizer is needed")
         if max_length < 16:
@@ -198,14 +207,16 @@ class ExampleTokenizer:
             raise ValueError(f"example {example.id!r} has {len(example.choices)} choices: the choice head needs two")
         label, kept = example.label, list(range(len(example.choices)))
         if self.max_choices is not None and label is not None:
-            others = [i for i in kept if i != label][:self.max_choices - 1]
+            others = [i for i in kept if i != label][: self.max_choices - 1]
             kept = sorted([*others, label])
             label = kept.index(label)
-        rows, cuts = zip(*(self._row(self._vip_text(example, (example.choices[i],)), document) for i in kept),
-                         strict=True)
+        rows, cuts = zip(
+            *(self._row(self._vip_text(example, (example.choices[i],)), document) for i in kept), strict=True
+        )
         cut = sum(cuts) + sum(len(document.ids) - row.kept for row in rows)
-        return Features(example.id, rows, label=label, cut_tokens=cut,
-                        tokens=sum(len(row.input_ids) for row in rows) + cut)
+        return Features(
+            example.id, rows, label=label, cut_tokens=cut, tokens=sum(len(row.input_ids) for row in rows) + cut
+        )
 
     def _vip_text(self, example: Example, choices: Sequence[str]) -> str:
         question = example.question if not choices else f"{example.question} {' | '.join(choices)}"
@@ -217,13 +228,13 @@ class ExampleTokenizer:
         """One row and how many tokens of its question were cut."""
         frame, question = self.frame, tokenize_text(vip_text, self.tokenizer).ids
         specials = len(frame.before) + len(frame.between) + len(frame.after)
-        kept_question = question[:max(self.max_length // 2 - specials, 1)]
+        kept_question = question[: max(self.max_length // 2 - specials, 1)]
         vips = np.concatenate([frame.before, kept_question, frame.between])
         room = self.max_length - len(vips) - len(frame.after)
         ids = np.concatenate([vips, document.ids[:room], frame.after])
         types, offsets = np.zeros_like(ids), np.full((len(ids), 2), -1, dtype=np.int32)
-        types[len(vips):] = frame.second_type
-        offsets[len(vips):len(ids) - len(frame.after)] = document.offsets[:room]
+        types[len(vips) :] = frame.second_type
+        offsets[len(vips) : len(ids) - len(frame.after)] = document.offsets[:room]
         return Row(ids, types, offsets, len(vips)), len(question) - len(kept_question)
 
     def _target(self, example: Example) -> tuple[Ints, int]:
@@ -232,7 +243,7 @@ class ExampleTokenizer:
         ids = np.asarray(self.tokenizer(text_target=text, verbose=False)["input_ids"], dtype=np.int32)
         cut = max(len(ids) - self.target_length, 0)
         if cut:  # keep the end mark, or the model never learns to stop
-            ids = np.concatenate([ids[:self.target_length - 1], ids[-1:]])
+            ids = np.concatenate([ids[: self.target_length - 1], ids[-1:]])
         return ids, cut
 
 

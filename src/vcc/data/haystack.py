@@ -79,7 +79,7 @@ def hide(passages: Sequence[str], filler: Sequence[str], depths: Sequence[float]
             if wanted == gap:
                 places.append(len(pieces))
                 pieces.append(passage)
-        pieces.extend(filler[gap:gap + 1])
+        pieces.extend(filler[gap : gap + 1])
     offsets = np.cumsum([0, *(len(piece) + len(GAP) for piece in pieces)])
     return Hidden(GAP.join(pieces), tuple(int(offsets[place]) for place in places))
 

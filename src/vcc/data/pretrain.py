@@ -64,15 +64,17 @@ class MaskedLM:
             if self.cluster_window < 1:
                 raise ValueError(f"cluster_window {self.cluster_window} must be at least 1")
             if not self.ratio <= self.cluster_density <= 1:
-                raise ValueError(f"cluster_density {self.cluster_density} must lie between the mask ratio "
-                                 f"{self.ratio} and 1")
+                raise ValueError(
+                    f"cluster_density {self.cluster_density} must lie between the mask ratio {self.ratio} and 1"
+                )
 
     @staticmethod
     def of(tokenizer: Any, **settings: Any) -> "MaskedLM":
         if tokenizer.mask_token_id is None:
             raise ValueError(f"{type(tokenizer).__name__} has no mask token: masked LM needs one")
-        return MaskedLM(Frame.of(tokenizer), tokenizer.mask_token_id, len(tokenizer),
-                        tuple(tokenizer.all_special_ids), **settings)
+        return MaskedLM(
+            Frame.of(tokenizer), tokenizer.mask_token_id, len(tokenizer), tuple(tokenizer.all_special_ids), **settings
+        )
 
     def raw_length(self, length: int) -> int:
         return length - len(self.frame.before) - len(self.frame.after)
@@ -127,8 +129,10 @@ class SpanCorruption:
         vocabulary = tokenizer.get_vocab()
         ids = [vocabulary[f"<extra_id_{i}>"] for i in range(len(vocabulary)) if f"<extra_id_{i}>" in vocabulary]
         if not ids:
-            raise ValueError(f"{type(tokenizer).__name__} has no sentinels <extra_id_0>, <extra_id_1>, ...: span "
-                             "corruption needs them, as T5 has them")
+            raise ValueError(
+                f"{type(tokenizer).__name__} has no sentinels <extra_id_0>, <extra_id_1>, ...: span "
+                "corruption needs them, as T5 has them"
+            )
         return SpanCorruption(tuple(ids), tokenizer.eos_token_id, **settings)
 
     def counts(self, n: int) -> tuple[int, int]:
@@ -158,13 +162,17 @@ class SpanCorruption:
             targets += [sentinel, pieces[2 * i + 1]]
             vips += [np.zeros(len(pieces[2 * i]), dtype=np.int64), np.ones(1, dtype=np.int64)]
         end = np.array([self.end_id])
-        return Masked(np.concatenate([*inputs, end]), np.concatenate([*vips, np.zeros(1, dtype=np.int64)]),
-                      np.concatenate([*targets, end]), in_place=False)
+        return Masked(
+            np.concatenate([*inputs, end]),
+            np.concatenate([*vips, np.zeros(1, dtype=np.int64)]),
+            np.concatenate([*targets, end]),
+            in_place=False,
+        )
 
 
 def _pieces(total: int, count: int, rng: np.random.Generator) -> Ints:
     """`total` cut at random into `count` parts of at least one each."""
-    cuts = np.sort(rng.permutation(total - 1)[:count - 1]) + 1
+    cuts = np.sort(rng.permutation(total - 1)[: count - 1]) + 1
     return np.diff(np.concatenate([[0], cuts, [total]]))
 
 
@@ -176,8 +184,10 @@ class PretrainDataset(Sequence[Masked]):
         self.raw = objective.raw_length(length)
         self.per_epoch = len(store.tokens) // max(self.raw, 1)
         if self.raw < 2 or self.per_epoch < 1:
-            raise ValueError(f"length {length} takes {self.raw} tokens of text a sequence: must be at least 2, and the "
-                             f"corpus, of {len(store.tokens)} tokens, must hold one")
+            raise ValueError(
+                f"length {length} takes {self.raw} tokens of text a sequence: must be at least 2, and the "
+                f"corpus, of {len(store.tokens)} tokens, must hold one"
+            )
         self._epoch: tuple[int, Ints, Ints] | None = None
 
     def __len__(self) -> int:
@@ -201,7 +211,7 @@ class PretrainDataset(Sequence[Masked]):
             if first >= stop:
                 break
             base = (int(self.store.ends[order[d] - 1]) if order[d] else 0) - first
-            pieces.append(self.store.tokens[base + max(start, first):base + min(stop, int(ends[d]))])
+            pieces.append(self.store.tokens[base + max(start, first) : base + min(stop, int(ends[d]))])
         return np.concatenate(pieces).astype(np.int64)
 
     def _order(self, epoch: int) -> tuple[Ints, Ints]:
@@ -218,7 +228,9 @@ def collate_masked(items: Sequence[Masked], pad_id: int, multiple: int = 1) -> d
     longest = max(len(item.input_ids) for item in items)
     n = -(-longest // multiple) * multiple
     lengths = torch.tensor([len(item.input_ids) for item in items])
-    return {"input_ids": pad([item.input_ids for item in items], pad_id, n),
-            "attention_mask": (torch.arange(n) < lengths[:, None]).long(),
-            "vip_mask": pad([item.vip_mask for item in items], 0, n),
-            "labels": pad([item.labels for item in items], IGNORED, n if items[0].in_place else None)}
+    return {
+        "input_ids": pad([item.input_ids for item in items], pad_id, n),
+        "attention_mask": (torch.arange(n) < lengths[:, None]).long(),
+        "vip_mask": pad([item.vip_mask for item in items], 0, n),
+        "labels": pad([item.labels for item in items], IGNORED, n if items[0].in_place else None),
+    }

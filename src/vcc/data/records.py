@@ -16,13 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from vcc.errors import DataError
+
 ALIASES = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
 _OPENERS: dict[str, Any] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
 _ENDINGS = (".jsonl", ".json", ".parquet", ".zip", ".train", ".dev", ".test")
-
-
-class DataError(ValueError):
-    """Data that is missing or not in the format it should have."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +42,10 @@ class Record:
                     wanted = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
                     raise DataError(f"{self.where}: field {name!r} is {value!r:.80}: must be {wanted}")
                 return value
-        raise DataError(f"{self.where}: must have a field {' or '.join(map(repr, names))}; "
-                        f"it has {', '.join(map(repr, self.fields)) or 'none'}")
+        raise DataError(
+            f"{self.where}: must have a field {' or '.join(map(repr, names))}; "
+            f"it has {', '.join(map(repr, self.fields)) or 'none'}"
+        )
 
     def texts(self, *names: str) -> tuple[str, ...]:
         """A field that is one string or a list of strings."""
@@ -90,14 +90,18 @@ def find_split(path: Path, name: str, split: str) -> Path:
         loose = [file for file in files if set(re.findall("[a-z]+", file.name.lower())) & set(ALIASES[split])]
         found = exact or archive or loose
         if len(found) > 1:
-            raise DataError(f"{folder}: {', '.join(file.name for file in found)} all look like the {split} split "
-                            f"of {name}: name the one file instead")
+            raise DataError(
+                f"{folder}: {', '.join(file.name for file in found)} all look like the {split} split "
+                f"of {name}: name the one file instead"
+            )
         if found:
             return found[0]
     folder = path / name if (path / name).is_dir() else path
     there = ", ".join(sorted(file.name for file in folder.iterdir())[:20])
-    raise DataError(f"{folder}: no {split} split of {name}: must hold {name}/{split}.jsonl.xz, {split}.jsonl, "
-                    f"{name}.zip or the published file; it holds {there or 'nothing'}")
+    raise DataError(
+        f"{folder}: no {split} split of {name}: must hold {name}/{split}.jsonl.xz, {split}.jsonl, "
+        f"{name}.zip or the published file; it holds {there or 'nothing'}"
+    )
 
 
 def read_records(path: Path, split: str = "") -> Iterator[Record]:
@@ -108,8 +112,13 @@ def read_records(path: Path, split: str = "") -> Iterator[Record]:
     elif ending == ".zip":
         with zipfile.ZipFile(path) as archive:
             words = set(ALIASES.get(split, (split,)))
-            inside = [n for n in archive.namelist() if not n.endswith("/") and not n.startswith("__MACOSX")
-                      and words & set(re.findall("[a-z]+", n.rsplit("/", 1)[-1].lower()))]
+            inside = [
+                n
+                for n in archive.namelist()
+                if not n.endswith("/")
+                and not n.startswith("__MACOSX")
+                and words & set(re.findall("[a-z]+", n.rsplit("/", 1)[-1].lower()))
+            ]
             if len(inside) != 1:
                 raise DataError(f"{path}: must hold one {split} file; it holds {', '.join(archive.namelist())}")
             with archive.open(inside[0]) as raw:
@@ -143,6 +152,7 @@ def read_hub(source: str, name: str, split: str) -> Iterator[Record]:
     if source != "tau/scrolls":
         return hub_rows(source, split)
     from huggingface_hub import hf_hub_download
+
     try:
         return read_records(Path(hf_hub_download(source, f"{name}.zip", repo_type="dataset")), split)
     except OSError as error:
@@ -162,8 +172,9 @@ def hub_rows(source: str, split: str, streaming: bool = False) -> Iterator[Recor
         except RuntimeError as error:
             if "script" not in str(error):
                 raise
-            rows = load_dataset(repository, config or None, split=split, streaming=streaming,
-                                revision="refs/convert/parquet")
+            rows = load_dataset(
+                repository, config or None, split=split, streaming=streaming, revision="refs/convert/parquet"
+            )
     except (OSError, RuntimeError, ValueError) as error:
         raise DataError(f"{source}: the hub does not give its {split} split: {error}") from error
     return (Record(f"{source}[{split}][{i}]", row) for i, row in enumerate(rows))
@@ -209,6 +220,7 @@ def _record(row: Any, where: str) -> Record:
 
 def _read_parquet(path: Path) -> Iterator[Record]:
     import pyarrow.parquet as pq
+
     i = 0
     for batch in pq.ParquetFile(path).iter_batches(batch_size=256):
         for row in batch.to_pylist():

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from vcc.documents.document import Document
+from vcc.documents.text import Document
 
 
 @dataclass(frozen=True)

@@ -25,14 +25,14 @@ from vcc.data.answers import ScoredSpan, apart, best_spans
 from vcc.data.features import Frame, tokenize_text
 from vcc.data.framing import framed, framed_places
 from vcc.documents.answers import Reply, answer_at, merge_overlaps
-from vcc.documents.close_reading import batch as window_batch
-from vcc.documents.close_reading import best_nodes, passages, room, window_logits
-from vcc.documents.document import Document, DocumentError
-from vcc.documents.heatmap import Floats, Reading, openness_of
-from vcc.documents.models import ModelError
+from vcc.documents.reading import Floats, Reading, openness_of
+from vcc.documents.text import Document
 from vcc.encode import Step, ask, run_windows
+from vcc.errors import DocumentError, ModelError
 from vcc.hosts.bert import BertHost
 from vcc.hosts.reader import Reader, Wrapped, find_reader
+from vcc.qa.second_look import batch as window_batch
+from vcc.qa.second_look import best_nodes, passages, room, window_logits
 
 READ_AT_ONCE = 8192  # tokens between two steps of the progress bar
 ASKED_AT_ONCE = {"cpu": 2**25, "cuda": 2**30}  # bytes of a batch's trees; a CPU is no faster with more
@@ -219,9 +219,7 @@ class Asker:
             row[: len(ids)] = ids
         return self.rows(padded, 0, 0, torch.tensor([len(ids) for ids in full], device=self.model.device))
 
-    def logits(
-        self, index: Index, questions: Sequence[str], watch: Callable[[Step], None]
-    ) -> tuple[Tensor, Tensor]:
+    def logits(self, index: Index, questions: Sequence[str], watch: Callable[[Step], None]) -> tuple[Tensor, Tensor]:
         """Start and end logits of the document's tokens (Q, n, 2), and of no answer (Q,)."""
         vips, tree = ask(self.host, self.vips(questions), index.tree, self.reader.vcc_settings, watch)
         head = self.model.qa_outputs
@@ -289,8 +287,10 @@ class Asker:
         looks = int(getattr(self.model.config, LOOKS, None) or 0)
         if not looks:
             return found, none.tolist(), 0
-        leads = [[replace(span, score=span.score - null) for span in some]
-                 for some, null in zip(found, none.tolist(), strict=True)]
+        leads = [
+            [replace(span, score=span.score - null) for span in some]
+            for some, null in zip(found, none.tolist(), strict=True)
+        ]
         nodes = [[] for _ in found] if cut is None else best_nodes(cut, index.tree, self.places(index.tokens), NODES)
         better, number = self.look_again(index, questions, leads, nodes, looks, most)
         return better, [0.0] * len(found), number

@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from vcc.core.tree import SegmentTree
-from vcc.documents.document import Document
+from vcc.documents.text import Document
 
 if TYPE_CHECKING:
     from vcc.documents.asker import Asker, Index, Progress
@@ -185,8 +185,10 @@ def as_tensors(index: Index) -> dict[str, torch.Tensor]:
     parts = {f"differences.{depth}": part for depth, part in enumerate(tree.differences)}
     parts |= {f"counts.{depth}": part for depth, part in enumerate(tree.counts)}
     parts |= {f"positions.{depth}": part for depth, part in enumerate(tree.positions)}
-    parts |= {name: torch.as_tensor(np.ascontiguousarray(part)) for name, part in
-              (("offsets", index.offsets), ("ids", index.ids))}
+    parts |= {
+        name: torch.as_tensor(np.ascontiguousarray(part))
+        for name, part in (("offsets", index.offsets), ("ids", index.ids))
+    }
     parts["means"] = tree.means
     return {name: part.detach().cpu().contiguous() for name, part in parts.items()}
 

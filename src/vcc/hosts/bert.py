@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions
 
-from vcc.core.attend import attend
+from vcc.attention.attend import attend
 from vcc.core.rows import Rows
 from vcc.core.score import vip_attention
 from vcc.hosts.host import (

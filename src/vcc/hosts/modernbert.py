@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.modernbert.modeling_modernbert import apply_rotary_pos_emb
 
-from vcc.core.attend import attend
+from vcc.attention.attend import attend
 from vcc.core.rows import Rows
 from vcc.core.score import vip_attention
 from vcc.hosts.host import FamilyHost, Inputs, checkpointed, in_type, merge_heads

@@ -9,7 +9,8 @@ import numpy as np
 
 from vcc.data.example import Example, Prediction
 from vcc.data.haystack import TOKENS_PER_WORD, Generated, hide
-from vcc.data.records import DataError, Record, load_records
+from vcc.data.records import Record, load_records
+from vcc.errors import DataError
 from vcc.tasks.books import DEPTHS, LENGTHS, SEED, book_paragraphs, pick
 from vcc.tasks.needle import needle_scores
 from vcc.tasks.task import SPLITS, Split, Task
@@ -55,8 +56,14 @@ class BabiInBooks(Task):
             depths = sorted(depth + (1 - depth) * share for share in [0.0, *rng.random(len(facts) - 1)])
             hidden = hide(facts, hay.running(rng, words), depths)
             answer = " ".join(story.texts("answers"))  # path finding has two words
-            return Example(story.get("id"), story.get("question"), hidden.document, (answer,),
-                           tuple(_spans(story, answer, hidden.starts)), meta={"length": length, "depth": depth})
+            return Example(
+                story.get("id"),
+                story.get("question"),
+                hidden.document,
+                (answer,),
+                tuple(_spans(story, answer, hidden.starts)),
+                meta={"length": length, "depth": depth},
+            )
 
         return Generated(len(stories), make)
 
@@ -67,5 +74,8 @@ class BabiInBooks(Task):
 def _spans(story: Record, answer: str, starts: Sequence[int]) -> list[tuple[int, int]]:
     """The answer's places in the facts that support it."""
     facts, support = story.texts("facts"), story.get("support", kind=list)
-    return [(starts[i] + m.start(), starts[i] + m.end()) for i in sorted(set(support))
-            for m in re.finditer(rf"\b{re.escape(answer)}\b", facts[i])]
+    return [
+        (starts[i] + m.start(), starts[i] + m.end())
+        for i in sorted(set(support))
+        for m in re.finditer(rf"\b{re.escape(answer)}\b", facts[i])
+    ]

@@ -25,9 +25,14 @@ def book_paragraphs(split: str, source: str | None) -> Paragraphs:
 def _read_books(split: str, source: str | None) -> Paragraphs:
     """Paragraphs of more than 600 characters are split at ends of sentences: a depth must find a gap near it."""
     records = load_records("books", split, source, hub="")
-    return Paragraphs.of([(str(i), piece) for i, record in enumerate(records)
-                          for part in re.split(r"\n\s*\n", record.get("text").replace("\r\n", "\n"))
-                          for piece in re.findall(r".{1,600}(?:(?<=[.!?])\s|$)|.+", part, re.DOTALL)])
+    return Paragraphs.of(
+        [
+            (str(i), piece)
+            for i, record in enumerate(records)
+            for part in re.split(r"\n\s*\n", record.get("text").replace("\r\n", "\n"))
+            for piece in re.findall(r".{1,600}(?:(?<=[.!?])\s|$)|.+", part, re.DOTALL)
+        ]
+    )
 
 
 def pick(i: int, lengths: Sequence[int], depths: Sequence[float], rng: np.random.Generator) -> tuple[int, float]:

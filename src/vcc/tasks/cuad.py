@@ -42,8 +42,15 @@ def _from_strings(record: Record) -> Example:
     """
     document, answers = record.get("document"), record.texts("answers")
     spans = {span for span in (find_text(answer, document) for answer in answers) if span}
-    return Example(record.get("id"), record.get("question"), document, answers, tuple(sorted(spans)),
-                   group=record.get("doc_id"), meta={"category": record.get("category")})
+    return Example(
+        record.get("id"),
+        record.get("question"),
+        document,
+        answers,
+        tuple(sorted(spans)),
+        group=record.get("doc_id"),
+        meta={"category": record.get("category")},
+    )
 
 
 def find_text(answer: str, document: str) -> tuple[int, int] | None:

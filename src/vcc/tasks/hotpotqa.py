@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from vcc.data.example import Example, Head, Prediction
-from vcc.data.records import DataError, Record, load_records
+from vcc.data.records import Record, load_records
+from vcc.errors import DataError
 from vcc.tasks.metrics import answer_scores
 from vcc.tasks.task import Split, Task
 
@@ -41,14 +42,19 @@ def _example(record: Record) -> Example:
         start += len(parts[-1])
     document = YES_NO + "".join(parts).rstrip()
     # Paragraphs that support the answer come first; then any place; then any place whatever the case of letters.
-    spans = (_find(answers, document, places[True]) or _find(answers, document, places[False])
-             or _find(answers, document, [(0, len(document))], re.IGNORECASE))
-    return Example(str(record.get("_id", "id", kind=(str, int))), record.get("question"), document, answers,
-                   tuple(sorted(spans)))
+    spans = (
+        _find(answers, document, places[True])
+        or _find(answers, document, places[False])
+        or _find(answers, document, [(0, len(document))], re.IGNORECASE)
+    )
+    return Example(
+        str(record.get("_id", "id", kind=(str, int))), record.get("question"), document, answers, tuple(sorted(spans))
+    )
 
 
-def _find(answers: Sequence[str], document: str, ranges: Sequence[tuple[int, int]], flags: int = 0
-          ) -> set[tuple[int, int]]:
+def _find(
+    answers: Sequence[str], document: str, ranges: Sequence[tuple[int, int]], flags: int = 0
+) -> set[tuple[int, int]]:
     """Where an answer stands as whole words in these ranges; yes and no only in the first line, made for them."""
     found = set()
     for answer in answers:

@@ -110,8 +110,9 @@ def answer_scores(predictions: Sequence[Prediction], examples: Sequence[Example]
     if not no_answer:
         _need_references(examples)
     pairs = [(p.text, e.answers) for p, e in zip(predictions, examples, strict=True)]
-    return mean_scores({"em": [best_of(exact, *pair) for pair in pairs],
-                        "f1": [best_of(word_f1, *pair) for pair in pairs]}, examples)
+    return mean_scores(
+        {"em": [best_of(exact, *pair) for pair in pairs], "f1": [best_of(word_f1, *pair) for pair in pairs]}, examples
+    )
 
 
 def choice_scores(predictions: Sequence[Prediction], examples: Sequence[Example]) -> Scores:
@@ -125,10 +126,14 @@ def choice_scores(predictions: Sequence[Prediction], examples: Sequence[Example]
 
 def exact_by(name: str, predictions: Sequence[Prediction], examples: Sequence[Example]) -> Scores:
     """em at each value of a number in `meta`, rounded to one decimal: `em@depth=0.5`."""
-    rows = sorted((round(float(e.meta[name]), 1), best_of(exact, p.text, e.answers))
-                  for p, e in zip(predictions, examples, strict=True))
-    return {f"em@{name}={value:g}": 100 * float(np.mean([score for _, score in group]))
-            for value, group in groupby(rows, key=lambda row: row[0])}
+    rows = sorted(
+        (round(float(e.meta[name]), 1), best_of(exact, p.text, e.answers))
+        for p, e in zip(predictions, examples, strict=True)
+    )
+    return {
+        f"em@{name}={value:g}": 100 * float(np.mean([score for _, score in group]))
+        for value, group in groupby(rows, key=lambda row: row[0])
+    }
 
 
 # --- ROUGE -----------------------------------------------------------------------------------------------------------
@@ -140,8 +145,14 @@ def summary_scores(predictions: Sequence[Prediction], examples: Sequence[Example
     _need_references(examples)
     stemmed = [rouge(p.text, e.answers, stem=True) for p, e in zip(predictions, examples, strict=True)]
     plain = [rouge(p.text, e.answers, stem=False) for p, e in zip(predictions, examples, strict=True)]
-    scores = mean_scores({"rouge1": [one["rouge1"] for one in stemmed], "rouge2": [one["rouge2"] for one in stemmed],
-                          "rougeL": [one["rougeLsum"] for one in stemmed]}, examples)
+    scores = mean_scores(
+        {
+            "rouge1": [one["rouge1"] for one in stemmed],
+            "rouge2": [one["rouge2"] for one in stemmed],
+            "rougeL": [one["rougeLsum"] for one in stemmed],
+        },
+        examples,
+    )
     means = [np.mean([one[name] for one in plain]) for name in ("rouge1", "rouge2", "rougeL")]
     return scores | {"scrolls": 100 * float(np.prod(means) ** (1 / 3))}
 
@@ -155,6 +166,7 @@ def rouge(prediction: str, answers: Sequence[str], stem: bool) -> dict[str, floa
 @cache
 def _scorer(stem: bool) -> Any:
     from rouge_score.rouge_scorer import RougeScorer
+
     return RougeScorer(["rouge1", "rouge2", "rougeL", "rougeLsum"], use_stemmer=stem)
 
 
@@ -186,8 +198,10 @@ def clause_scores(predictions: Sequence[Prediction], examples: Sequence[Example]
     for prediction, example, g in zip(predictions, examples, of, strict=True):
         spans = {text: chance for text, chance in prediction.spans if text}  # a text seen twice: the last counts
         part_ok = "Parties" in example.id  # the script's exception: a longer span that holds a party's name is right
-        matches = {text: [jaccard(answer, text) >= 0.5 or (part_ok and answer in text) for answer in example.answers]
-                   for text in spans}
+        matches = {
+            text: [jaccard(answer, text) >= 0.5 or (part_ok and answer in text) for answer in example.answers]
+            for text in spans
+        }
         for i in range(len(example.answers)):
             best = max((chance for text, chance in spans.items() if matches[text][i]), default=-1.0)
             hits[g] += best > _THRESHOLDS
@@ -212,8 +226,12 @@ def _curve_scores(hits: Floats, alarms: Floats, answers: float) -> Scores:
     f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
     best = np.maximum.accumulate(precision[::-1])[::-1]  # at this recall or a higher one
     area = float(((best[1:] + best[:-1]) / 2 * np.diff(recall)).sum())
-    return {"aupr": area, "p80": _precision_at(0.8, best, recall), "p90": _precision_at(0.9, best, recall),
-            "f1": float(f1.max())}
+    return {
+        "aupr": area,
+        "p80": _precision_at(0.8, best, recall),
+        "p90": _precision_at(0.9, best, recall),
+        "f1": float(f1.max()),
+    }
 
 
 def _precision_at(wanted: float, precision: Floats, recall: Floats) -> float:

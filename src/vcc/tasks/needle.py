@@ -8,7 +8,7 @@ import numpy as np
 
 from vcc.data.example import Example, Prediction
 from vcc.data.haystack import TOKENS_PER_WORD, Generated, hide
-from vcc.data.records import DataError
+from vcc.errors import DataError
 from vcc.tasks.books import DEPTHS, LENGTHS, SEED, book_paragraphs, pick
 from vcc.tasks.metrics import answer_scores, exact_by
 from vcc.tasks.task import SPLITS, Split, Task
@@ -70,40 +70,74 @@ class Needle(Task):
             raise ValueError(f"length {length} has room for {slots} pairs, not {self.pairs}")
         words = rng.choice(NOISE, size=room)
         place = round(depth * (slots - 1))
-        others = rng.permutation(np.delete(np.arange(slots), place))[:self.pairs - 1]
+        others = rng.permutation(np.delete(np.arange(slots), place))[: self.pairs - 1]
         keys = rng.choice(KEYS, size=self.pairs, replace=False)
         values = rng.choice(VALUES, size=self.pairs, replace=False)
         for slot, key, value in zip([place, *others], keys, values, strict=True):
-            words[2 * SAID * slot:2 * SAID * (slot + 1)] = [key, value] * SAID
-        start, answer = sum(len(word) + 1 for word in words[:2 * SAID * place]), f"{keys[0]} {values[0]}"
+            words[2 * SAID * slot : 2 * SAID * (slot + 1)] = [key, value] * SAID
+        start, answer = sum(len(word) + 1 for word in words[: 2 * SAID * place]), f"{keys[0]} {values[0]}"
         starts = [start + i * (len(answer) + 1) for i in range(SAID)]
-        return Example(f"{split}-{i}", " ".join([keys[0]] * ASKED), " ".join(words), (answer,),
-                       tuple((start, start + len(answer)) for start in starts),
-                       meta={"length": length, "depth": depth})
+        return Example(
+            f"{split}-{i}",
+            " ".join([keys[0]] * ASKED),
+            " ".join(words),
+            (answer,),
+            tuple((start, start + len(answer)) for start in starts),
+            meta={"length": length, "depth": depth},
+        )
 
 
 def needle_tokenizer() -> Any:
     """A BERT-like tokenizer of 205 whole words, for models trained on `Needle` from nothing."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
+
     vocabulary = {word: i for i, word in enumerate((*SPECIAL, *KEYS, *VALUES, *NOISE))}
     raw = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     raw.post_processor = processors.BertProcessing(("[SEP]", vocabulary["[SEP]"]), ("[CLS]", vocabulary["[CLS]"]))
-    return PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]",
-                                   sep_token="[SEP]", mask_token="[MASK]")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=raw,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+    )
 
 
 # --- the same in natural language ------------------------------------------------------------------------------------
 
-CITIES = ("Accra", "Bergen", "Cusco", "Dakar", "Essen", "Fukuoka", "Ghent", "Hobart", "Izmir", "Jaipur", "Kyiv",
-          "Lima", "Malmo", "Nairobi", "Oaxaca", "Porto", "Quito", "Riga", "Salta", "Tunis", "Utrecht", "Varna")
+CITIES = (
+    "Accra",
+    "Bergen",
+    "Cusco",
+    "Dakar",
+    "Essen",
+    "Fukuoka",
+    "Ghent",
+    "Hobart",
+    "Izmir",
+    "Jaipur",
+    "Kyiv",
+    "Lima",
+    "Malmo",
+    "Nairobi",
+    "Oaxaca",
+    "Porto",
+    "Quito",
+    "Riga",
+    "Salta",
+    "Tunis",
+    "Utrecht",
+    "Varna",
+)
 
 
 @final
 @dataclass(frozen=True)
 class NeedleInBooks(Task):
-    """"The secret number of Lima is 48213." hidden in books, with `pairs` - 1 other cities' numbers elsewhere."""
+    """ "The secret number of Lima is 48213." hidden in books, with `pairs` - 1 other cities' numbers elsewhere."""
 
     lengths: Annotated[tuple[int, ...], LENGTHS] = (4096,)
     depths: Annotated[tuple[float, ...], DEPTHS] = ()
@@ -135,8 +169,14 @@ class NeedleInBooks(Task):
             words = int(length / TOKENS_PER_WORD) - 10 - 8 * self.pairs
             hidden = hide([facts[j] for j in order], hay.running(rng, words), [depths[j] for j in order])
             end = hidden.starts[list(order).index(0)] + len(facts[0]) - 1
-            return Example(f"{split}-{i}", f"What is the secret number of {cities[0]}?", hidden.document,
-                           (str(numbers[0]),), ((end - 5, end),), meta={"length": length, "depth": depth})
+            return Example(
+                f"{split}-{i}",
+                f"What is the secret number of {cities[0]}?",
+                hidden.document,
+                (str(numbers[0]),),
+                ((end - 5, end),),
+                meta={"length": length, "depth": depth},
+            )
 
         return Generated(count, make)
 
@@ -146,5 +186,8 @@ class NeedleInBooks(Task):
 
 def needle_scores(predictions: Sequence[Prediction], examples: Sequence[Example]) -> dict[str, float]:
     """em and f1 overall, em by length and by depth."""
-    return (answer_scores(predictions, examples) | exact_by("length", predictions, examples)
-            | exact_by("depth", predictions, examples))
+    return (
+        answer_scores(predictions, examples)
+        | exact_by("length", predictions, examples)
+        | exact_by("depth", predictions, examples)
+    )

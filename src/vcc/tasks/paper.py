@@ -78,42 +78,42 @@ K4, K8, K16 = 4096, 8192, 16384
 
 #  (task, head):              length  learning rates   batch   epochs  warm-up  output  precision
 _RECIPES: dict[tuple[str, Head], Recipe] = {
-    ("hotpotqa", "span"):      Recipe(K4, _ENCODER_RATES, _SOME, _ONCE, 1000, None, "fp16"),
-    ("quality", "choice"):     Recipe(K4, _ENCODER_RATES, (16,), _TWICE, 200, None, "fp16"),
-    ("wikihop", "choice"):     Recipe(K4, _ENCODER_RATES, _SOME, _ONCE, 1000, None, "fp16"),
-    ("wikihop", "text"):       Recipe(K4, _DECODER_RATES, _SOME, _ONCE, 1000, 32, "bf16"),
-    ("hotpotqa", "text"):      Recipe(K4, _DECODER_RATES, _SOME, _ONCE, 1000, 40, "bf16"),
+    ("hotpotqa", "span"): Recipe(K4, _ENCODER_RATES, _SOME, _ONCE, 1000, None, "fp16"),
+    ("quality", "choice"): Recipe(K4, _ENCODER_RATES, (16,), _TWICE, 200, None, "fp16"),
+    ("wikihop", "choice"): Recipe(K4, _ENCODER_RATES, _SOME, _ONCE, 1000, None, "fp16"),
+    ("wikihop", "text"): Recipe(K4, _DECODER_RATES, _SOME, _ONCE, 1000, 32, "bf16"),
+    ("hotpotqa", "text"): Recipe(K4, _DECODER_RATES, _SOME, _ONCE, 1000, 40, "bf16"),
     ("cnn_dailymail", "text"): Recipe(K4, _DECODER_RATES, _SOME, _ONCE, 1000, 256, "bf16"),
-    ("mediasum", "text"):      Recipe(K4, _DECODER_RATES, _SOME, _ONCE, 1000, 256, "bf16"),
-    ("qasper", "text"):        Recipe(K16, _DECODER_RATES, _MORE, _TWICE, 200, 128, "bf16"),
-    ("quality", "text"):       Recipe(K16, _DECODER_RATES, _MORE, _TWICE, 200, 90, "bf16"),
-    ("contract_nli", "text"):  Recipe(K16, _DECODER_RATES, _MORE, _TWICE, 1000, 4, "bf16"),
-    ("narrative_qa", "text"):  Recipe(K16, _DECODER_RATES, _SOME, (5,), 1000, 47, "bf16"),
-    ("arxiv", "text"):         Recipe(K16, _DECODER_RATES, _SOME, _TWICE, 1000, 512, "bf16"),
+    ("mediasum", "text"): Recipe(K4, _DECODER_RATES, _SOME, _ONCE, 1000, 256, "bf16"),
+    ("qasper", "text"): Recipe(K16, _DECODER_RATES, _MORE, _TWICE, 200, 128, "bf16"),
+    ("quality", "text"): Recipe(K16, _DECODER_RATES, _MORE, _TWICE, 200, 90, "bf16"),
+    ("contract_nli", "text"): Recipe(K16, _DECODER_RATES, _MORE, _TWICE, 1000, 4, "bf16"),
+    ("narrative_qa", "text"): Recipe(K16, _DECODER_RATES, _SOME, (5,), 1000, 47, "bf16"),
+    ("arxiv", "text"): Recipe(K16, _DECODER_RATES, _SOME, _TWICE, 1000, 512, "bf16"),
     ("summ_screen_fd", "text"): Recipe(K16, _DECODER_RATES, _MORE, _TWICE, 200, 512, "bf16"),
-    ("gov_report", "text"):    Recipe(K16, _DECODER_RATES, _MORE, _TWICE, 1000, 512, "bf16"),
-    ("qmsum", "text"):         Recipe(K16, _DECODER_RATES, _MORE, _TWICE, 100, 310, "bf16"),
-    ("multinews", "text"):     Recipe(K8, _DECODER_RATES, _SOME, _ONCE, 1000, 512, "bf16"),
+    ("gov_report", "text"): Recipe(K16, _DECODER_RATES, _MORE, _TWICE, 1000, 512, "bf16"),
+    ("qmsum", "text"): Recipe(K16, _DECODER_RATES, _MORE, _TWICE, 100, 310, "bf16"),
+    ("multinews", "text"): Recipe(K8, _DECODER_RATES, _SOME, _ONCE, 1000, 512, "bf16"),
     # Not in the paper: the values of its nearest task (HotpotQA for spans, QMSum for summaries on a question,
     # Qasper for small sets), with 16K where the documents are longer than 4K.
-    ("cuad", "span"):          Recipe(K16, _ENCODER_RATES, _SOME, _ONCE, 1000, None, "fp16", of_paper=False),
-    ("squad", "span"):         Recipe(K4, _ENCODER_RATES, _SOME, _ONCE, 1000, None, "fp16", of_paper=False),
-    ("squad", "text"):         Recipe(K4, _DECODER_RATES, _SOME, _ONCE, 1000, 40, "bf16", of_paper=False),
+    ("cuad", "span"): Recipe(K16, _ENCODER_RATES, _SOME, _ONCE, 1000, None, "fp16", of_paper=False),
+    ("squad", "span"): Recipe(K4, _ENCODER_RATES, _SOME, _ONCE, 1000, None, "fp16", of_paper=False),
+    ("squad", "text"): Recipe(K4, _DECODER_RATES, _SOME, _ONCE, 1000, 40, "bf16", of_paper=False),
     ("squad_haystack", "span"): Recipe(K4, _ENCODER_RATES, _SOME, _ONCE, 1000, None, "fp16", of_paper=False),
     ("squad_haystack", "text"): Recipe(K4, _DECODER_RATES, _SOME, _ONCE, 1000, 40, "bf16", of_paper=False),
-    ("needle", "span"):        Recipe(K4, (1e-3,), _SOME, (1,), 100, None, "fp16", of_paper=False),
-    ("needle", "text"):        Recipe(K4, (1e-3,), _SOME, (1,), 100, 8, "bf16", of_paper=False),
+    ("needle", "span"): Recipe(K4, (1e-3,), _SOME, (1,), 100, None, "fp16", of_paper=False),
+    ("needle", "text"): Recipe(K4, (1e-3,), _SOME, (1,), 100, 8, "bf16", of_paper=False),
     ("needle_in_books", "span"): Recipe(K4, _ENCODER_RATES, _SOME, (1,), 100, None, "fp16", of_paper=False),
     ("needle_in_books", "text"): Recipe(K4, _DECODER_RATES, _SOME, (1,), 100, 16, "bf16", of_paper=False),
     ("babi_in_books", "span"): Recipe(K4, _ENCODER_RATES, _SOME, (1,), 1000, None, "fp16", of_paper=False),
     ("babi_in_books", "text"): Recipe(K4, _DECODER_RATES, _SOME, (1,), 1000, 16, "bf16", of_paper=False),
-    ("musique", "span"):       Recipe(K4, _ENCODER_RATES, _SOME, _ONCE, 1000, None, "fp16", of_paper=False),
-    ("musique", "text"):       Recipe(K4, _DECODER_RATES, _SOME, _ONCE, 1000, 40, "bf16", of_paper=False),
+    ("musique", "span"): Recipe(K4, _ENCODER_RATES, _SOME, _ONCE, 1000, None, "fp16", of_paper=False),
+    ("musique", "text"): Recipe(K4, _DECODER_RATES, _SOME, _ONCE, 1000, 40, "bf16", of_paper=False),
     ("2wikimultihop", "span"): Recipe(K4, _ENCODER_RATES, _SOME, _ONCE, 1000, None, "fp16", of_paper=False),
     ("2wikimultihop", "text"): Recipe(K4, _DECODER_RATES, _SOME, _ONCE, 1000, 40, "bf16", of_paper=False),
-    ("squality", "text"):      Recipe(K16, _DECODER_RATES, _MORE, _TWICE, 100, 512, "bf16", of_paper=False),
-    ("crd3", "text"):          Recipe(K16, _DECODER_RATES, _MORE, _TWICE, 100, 512, "bf16", of_paper=False),
-    ("sumpubmed", "text"):     Recipe(K16, _DECODER_RATES, _MORE, _TWICE, 200, 512, "bf16", of_paper=False),
+    ("squality", "text"): Recipe(K16, _DECODER_RATES, _MORE, _TWICE, 100, 512, "bf16", of_paper=False),
+    ("crd3", "text"): Recipe(K16, _DECODER_RATES, _MORE, _TWICE, 100, 512, "bf16", of_paper=False),
+    ("sumpubmed", "text"): Recipe(K16, _DECODER_RATES, _MORE, _TWICE, 200, 512, "bf16", of_paper=False),
 }
 
 
@@ -154,7 +154,10 @@ _Column = tuple[str, Head, tuple[str, ...]]
 _QA, _ROUGE = ("em", "f1"), ("rouge1", "rouge2", "rougeL")
 
 _ROBERTA: tuple[_Column, ...] = (
-    ("hotpotqa", "span", _QA), ("quality", "choice", ("accuracy",)), ("wikihop", "choice", ("accuracy",)))
+    ("hotpotqa", "span", _QA),
+    ("quality", "choice", ("accuracy",)),
+    ("wikihop", "choice", ("accuracy",)),
+)
 _ROBERTA_ROWS = """
 RoBERTa        base  512   19.9 35.1 44.9   21.2 39.0   19.6 67.6
 RoBERTa        base  4096  422.3 62.2 76.1  403.2 39.5  414.1 75.2
@@ -272,19 +275,40 @@ def _read_table(columns: tuple[_Column, ...], rows: str) -> tuple[Result, ...]:
         name, _, settings = method.partition("(k=")
         k, _, h = settings.rstrip(")").partition(",h=")
         for task, head, metrics in columns:
-            time, scores, cells = cells[0], cells[1:1 + len(metrics)], cells[1 + len(metrics):]
+            time, scores, cells = cells[0], cells[1 : 1 + len(metrics)], cells[1 + len(metrics) :]
             if time == "-":
                 continue
-            results.append(Result(task, head, name, size, int(length),
-                                  tuple(zip(metrics, map(float, scores), strict=True)),
-                                  tuple(map(float, time.split("/"))),
-                                  Compression(int(k), int(h)) if settings else None))
+            results.append(
+                Result(
+                    task,
+                    head,
+                    name,
+                    size,
+                    int(length),
+                    tuple(zip(metrics, map(float, scores), strict=True)),
+                    tuple(map(float, time.split("/"))),
+                    Compression(int(k), int(h)) if settings else None,
+                )
+            )
         if cells:
             raise ValueError(f"a row of the paper's tables has {len(cells)} cells too many: {line!r}")
     return tuple(results)
 
 
-RESULTS: tuple[Result, ...] = sum((_read_table(columns, rows) for columns, rows in (
-    (_ROBERTA, _ROBERTA_ROWS), (_HOPS, _HOPS_ROWS), (_NEWS, _NEWS_ROWS), (_STORIES, _STORIES_ROWS),
-    (_PAPERS, _PAPERS_ROWS), (_CONTRACTS, _CONTRACTS_ROWS), (_REPORTS, _REPORTS_ROWS),
-    (_MULTINEWS, _MULTINEWS_ROWS), (_LONG, _LONG_ROWS))), ())
+RESULTS: tuple[Result, ...] = sum(
+    (
+        _read_table(columns, rows)
+        for columns, rows in (
+            (_ROBERTA, _ROBERTA_ROWS),
+            (_HOPS, _HOPS_ROWS),
+            (_NEWS, _NEWS_ROWS),
+            (_STORIES, _STORIES_ROWS),
+            (_PAPERS, _PAPERS_ROWS),
+            (_CONTRACTS, _CONTRACTS_ROWS),
+            (_REPORTS, _REPORTS_ROWS),
+            (_MULTINEWS, _MULTINEWS_ROWS),
+            (_LONG, _LONG_ROWS),
+        )
+    ),
+    (),
+)

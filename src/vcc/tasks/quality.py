@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import final
 
 from vcc.data.example import Example, Prediction, text_key
-from vcc.data.records import DataError, Record, load_records
+from vcc.data.records import Record, load_records
+from vcc.errors import DataError
 from vcc.tasks.metrics import choice_scores
 from vcc.tasks.task import Split, Task
 
@@ -38,8 +39,13 @@ def _read(record: Record) -> Iterable[Example]:
         for i, fields in enumerate(record.get("questions", kind=list)):
             question = Record(f"{record.where} question {i}", fields)
             label = question.fields.get("gold_label")  # 1 to 4; not there in the test split
-            yield _example(question.get("question_unique_id"), question, record.get("article"),
-                           record.get("article_id"), None if label is None else label - 1)
+            yield _example(
+                question.get("question_unique_id"),
+                question,
+                record.get("article"),
+                record.get("article_id"),
+                None if label is None else label - 1,
+            )
     else:  # a flat table, as on the hub
         label = record.get("answer", kind=int)
         yield _example(record.where, record, record.get("article"), text_key(record.get("article")), label)
@@ -47,8 +53,15 @@ def _read(record: Record) -> Iterable[Example]:
 
 def _example(id: str, question: Record, article: str, group: str, label: int | None) -> Example:
     options = question.texts("options")
-    return Example(id, question.get("question"), article, () if label is None else (options[label],),
-                   choices=options, label=label, group=group)
+    return Example(
+        id,
+        question.get("question"),
+        article,
+        () if label is None else (options[label],),
+        choices=options,
+        label=label,
+        group=group,
+    )
 
 
 def _from_scrolls(record: Record) -> Example:
@@ -59,5 +72,12 @@ def _from_scrolls(record: Record) -> Example:
     answer = record.fields.get("output")
     if answer is not None and answer.strip() not in options:
         raise DataError(f"{record.where}: output {answer!r:.60} must be one of the options")
-    return Example(record.get("id"), question, article, (answer.strip(),) if answer else (), choices=tuple(options),
-                   label=options.index(answer.strip()) if answer else None, group=text_key(article))
+    return Example(
+        record.get("id"),
+        question,
+        article,
+        (answer.strip(),) if answer else (),
+        choices=tuple(options),
+        label=options.index(answer.strip()) if answer else None,
+        group=text_key(article),
+    )

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, final
 
 from vcc.data.example import SUMMARIZE, Example, Head, Prediction, text_key
-from vcc.data.records import DataError, Record, load_records
+from vcc.data.records import Record, load_records
+from vcc.errors import DataError
 from vcc.tasks.metrics import answer_scores, summary_scores
 from vcc.tasks.task import Split, Task
 

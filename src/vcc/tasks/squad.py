@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from vcc.data.example import UNANSWERABLE, Example, Prediction, text_key
-from vcc.data.records import DataError, Record, load_records
+from vcc.data.records import Record, load_records
+from vcc.errors import DataError
 from vcc.tasks.metrics import answer_scores
 from vcc.tasks.task import Split, Task
 
@@ -31,14 +32,14 @@ class Squad(Task):
 
 def squad_scores(predictions: Sequence[Prediction], examples: Sequence[Example]) -> dict[str, float]:
     """em and f1, where a text head's word for no answer counts as none."""
-    return answer_scores([replace(p, text="") if p.text.lower() == UNANSWERABLE else p for p in predictions],
-                         examples, no_answer=True)
+    return answer_scores(
+        [replace(p, text="") if p.text.lower() == UNANSWERABLE else p for p in predictions], examples, no_answer=True
+    )
 
 
 def squad_examples(records: Iterable[Record]) -> list[Example]:
     """From the published JSON, hub rows ({text, answer_start}), or lines with answers and answer_starts."""
-    return [example for record in records
-            for example in (_articles(record) if record.has("data") else [_flat(record)])]
+    return [example for record in records for example in (_articles(record) if record.has("data") else [_flat(record)])]
 
 
 def _articles(file: Record) -> Iterable[Example]:
@@ -48,8 +49,13 @@ def _articles(file: Record) -> Iterable[Example]:
             for q, qa in enumerate(paragraph.get("qas", kind=list)):
                 question = Record(f"{paragraph.where} question {q}", qa)
                 answers = question.get("answers", kind=list)
-                yield _example(question, paragraph.get("context"), article.get("title", ""),
-                               [answer["text"] for answer in answers], [answer["answer_start"] for answer in answers])
+                yield _example(
+                    question,
+                    paragraph.get("context"),
+                    article.get("title", ""),
+                    [answer["text"] for answer in answers],
+                    [answer["answer_start"] for answer in answers],
+                )
 
 
 def _flat(record: Record) -> Example:
@@ -64,9 +70,17 @@ def _flat(record: Record) -> Example:
 def _example(record: Record, context: str, title: str, texts: Sequence[str], starts: Sequence[int]) -> Example:
     spans = []
     for text, start in zip(texts, starts, strict=True):
-        if context[start:start + len(text)] != text:
-            raise DataError(f"{record.where}: answer {text!r:.60} must stand at character {start} of its context; "
-                            f"there stands {context[start:start + len(text)]!r:.60}")
+        if context[start : start + len(text)] != text:
+            raise DataError(
+                f"{record.where}: answer {text!r:.60} must stand at character {start} of its context; "
+                f"there stands {context[start : start + len(text)]!r:.60}"
+            )
         spans.append((start, start + len(text)))
-    return Example(record.get("id"), record.get("question").strip(), context, tuple(dict.fromkeys(texts)),
-                   tuple(sorted(set(spans))), group=title or text_key(context))
+    return Example(
+        record.get("id"),
+        record.get("question").strip(),
+        context,
+        tuple(dict.fromkeys(texts)),
+        tuple(sorted(set(spans))),
+        group=title or text_key(context),
+    )

@@ -47,16 +47,19 @@ class SquadHaystack(Task):
             example, rng = questions[i], np.random.default_rng([self.seed, SPLITS.index(split), i])
             length, depth = pick(i, self.lengths, self.depths, rng)
             words = int(length / TOKENS_PER_WORD) - len(f"{example.document} {example.question}".split())
-            filler = (hay.running(rng, words) if self.filler == "books" else
-                      hay.mixed(rng, words, without=example.group))
+            filler = hay.running(rng, words) if self.filler == "books" else hay.mixed(rng, words, without=example.group)
             hidden = hide([example.document], filler, [depth])
             spans = tuple((start + hidden.starts[0], end + hidden.starts[0]) for start, end in example.answer_spans)
-            return replace(example, document=hidden.document, answer_spans=spans,
-                           meta={"length": length, "depth": depth})
+            return replace(
+                example, document=hidden.document, answer_spans=spans, meta={"length": length, "depth": depth}
+            )
 
         return Generated(len(questions), make)
 
     def metrics(self, predictions: Sequence[Prediction], examples: Sequence[Example]) -> dict[str, float]:
         check_pairs(predictions, examples)
-        return (squad_scores(predictions, examples) | exact_by("length", predictions, examples)
-                | exact_by("depth", predictions, examples))
+        return (
+            squad_scores(predictions, examples)
+            | exact_by("length", predictions, examples)
+            | exact_by("depth", predictions, examples)
+        )

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import final
 
 from vcc.data.example import Example, Prediction
-from vcc.data.records import DataError, Record, load_records
+from vcc.data.records import Record, load_records
+from vcc.errors import DataError
 from vcc.tasks.metrics import choice_scores
 from vcc.tasks.task import Split, Task
 
@@ -31,5 +32,11 @@ def _example(record: Record) -> Example:
     answer, candidates = record.get("answer"), record.texts("candidates")
     if answer not in candidates:
         raise DataError(f"{record.where}: answer {answer!r} must be one of its {len(candidates)} candidates")
-    return Example(record.get("id"), record.get("query", "question").replace("_", " "),
-                   "\n\n".join(record.texts("supports")), (answer,), choices=candidates, label=candidates.index(answer))
+    return Example(
+        record.get("id"),
+        record.get("query", "question").replace("_", " "),
+        "\n\n".join(record.texts("supports")),
+        (answer,),
+        choices=candidates,
+        label=candidates.index(answer),
+    )

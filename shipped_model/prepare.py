@@ -1,0 +1,163 @@
+"""Texts to tokens, on a CPU: what `train.py` needs and, for `score.py`, where each validation token stands in its text.
+
+python shipped_model/prepare.py --data DATA --minilm FOLDER --out prepared
+"""
+
+import argparse
+import json
+import lzma
+import random
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from data import ASKED, REWORDED, TWISTED, Ints, Prepared, Question, Unit, save
+from safetensors.torch import load_file, save_file
+from transformers import AutoTokenizer
+from wordings import WORDINGS
+
+from vcc.data.example import Example
+from vcc.data.features import token_spans, tokenize_text
+from vcc.data.records import load_records
+from vcc.tasks.cuad import Cuad
+from vcc.tasks.hotpotqa import YES_NO, MultiHop
+from vcc.tasks.squad import Squad
+
+BOOK_TOKENS = {"train": 2_400_000, "validation": 600_000}
+HELD_OUT = "Wuthering Heights"  # an example that ships with the package: not read in training
+NAME_OR_NUMBER = re.compile(r"(?<=\s)(?:[A-Z][\w'-]+(?: [A-Z][\w'-]+)*|\d[\d,.]*\d|\d)")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("--data", "--minilm", "--out"):
+        parser.add_argument(name, type=Path, required=True)
+    options = parser.parse_args()
+    prepare(options.data, options.minilm, options.out)
+
+
+def prepare(data: Path, minilm: Path, out: Path) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    tokenizer = AutoTokenizer.from_pretrained(minilm)
+    source = str(data)
+    sets = {
+        f"{name}_{split}": list(task.load(split, source))  # type: ignore[attr-defined]
+        for split in ("train", "validation")
+        for name, task in (("cuad", Cuad()), ("squad", Squad()), ("hotpot", MultiHop("hotpotqa")))
+    }
+    sets["musique_train"] = list(MultiHop("musique").load("train", source))
+    # Only the published validation half has questions without an answer: half of its articles teach, the others test.
+    articles = list(dict.fromkeys(example.group for example in sets["squad_validation"]))
+    taught = set(articles[: len(articles) // 2])
+    sets["squad2_train"] = [e for e in sets["squad_validation"] if e.group in taught]
+    sets["squad_validation"] = [e for e in sets["squad_validation"] if e.group not in taught]
+    for name in ("hotpot_train", "hotpot_validation", "musique_train"):
+        sets[name] = [without_yes_no(e) for e in sets[name] if e.answers[0].lower() not in ("yes", "no")]
+    units, texts = {}, {}
+    for name, examples in sets.items():
+        units[name], texts[name] = to_units(name, examples, tokenizer)
+        print(
+            name,
+            len(units[name]),
+            "texts",
+            sum(len(u.questions) for u in units[name]),
+            "questions",
+            sum(len(u.ids) for u in units[name]),
+            "tokens",
+        )
+    books = {split: book_text(split, source, tokenizer) for split in BOOK_TOKENS}
+    save(Prepared(units, books), out / "tokens.npz.xz")
+    with lzma.open(out / "validation.jsonl.xz", "wt") as file:  # stays here: only scoring needs it
+        for name in sets:
+            if name.endswith("validation"):
+                file.writelines(json.dumps({"set": name, **text}) + "\n" for text in texts[name])
+    weights = load_file(minilm / "model.safetensors")
+    save_file(
+        {k: v.to(torch.bfloat16) if v.is_floating_point() else v for k, v in weights.items()}, out / "model.safetensors"
+    )
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
+        (out / name).write_bytes((minilm / name).read_bytes())
+
+
+def to_units(name: str, examples: Sequence[Example], tokenizer: Any) -> tuple[tuple[Unit, ...], list[dict[str, Any]]]:
+    """One unit a text; the questions of each keep their order, and are numbered through the set."""
+    by_text: dict[str, list[Example]] = {}
+    for example in examples:
+        by_text.setdefault(example.document, []).append(example)
+    first = 1000 if name == "squad2_train" else 0  # its articles are others than those of squad_train
+    owners = {group: first + i for i, group in enumerate(dict.fromkeys(example.group for example in examples))}
+    twists = names_of(examples) if name == "squad_train" else {}
+    chance, units, texts = random.Random(0), [], []
+    for document, asked in by_text.items():
+        tokens = tokenize_text(document, tokenizer)
+        questions: list[Question] = []
+        for example in asked:
+            spans = tuple(token_spans(example.answer_spans, tokens.offsets))
+            if name.endswith("train") and example.answers and not spans:
+                continue  # an answer that the text does not hold
+            wordings = [(example.question, ASKED, spans)]
+            if name == "cuad_train":
+                wordings.append((chance.choice(WORDINGS[str(example.meta["category"])]), REWORDED, spans))
+            elif name == "squad_train" and (twisted := twist(example, twists[example.group], chance)):
+                wordings.append((twisted, TWISTED, ()))
+            questions += [Question(tokenize_text(text, tokenizer).ids, spans, kind) for text, kind, spans in wordings]
+        units.append(Unit(tokens.ids, tuple(questions), owners[asked[0].group]))
+        texts.append(
+            {
+                "text": document,
+                "offsets": tokens.offsets.tolist(),
+                "group": asked[0].group,
+                "questions": [{"id": e.id, "question": e.question, "answers": e.answers} for e in asked],
+            }
+        )
+    return tuple(units), texts
+
+
+def without_yes_no(example: Example) -> Example:
+    """The task puts the words yes and no before every document, for questions that we leave out."""
+    by = len(YES_NO)
+    return replace(
+        example,
+        document=example.document[by:],
+        answer_spans=tuple((a - by, b - by) for a, b in example.answer_spans if a >= by),
+    )
+
+
+def names_of(examples: Iterable[Example]) -> dict[str, list[str]]:
+    """Names and numbers in the questions of each article."""
+    found: dict[str, list[str]] = {}
+    for example in examples:
+        found.setdefault(example.group, []).extend(NAME_OR_NUMBER.findall(example.question))
+    return {group: sorted(set(names)) for group, names in found.items()}
+
+
+def twist(example: Example, names: Sequence[str], chance: random.Random) -> str | None:
+    """The question with one name or number changed for another that its paragraph does not hold: no answer."""
+    inside = NAME_OR_NUMBER.findall(example.question)
+    old = chance.choice(inside) if inside else None
+    others = [
+        n
+        for n in names
+        if old and n[0].isdigit() == old[0].isdigit() and n not in example.document and n not in example.question
+    ]
+    return example.question.replace(old, chance.choice(others)) if old and others else None
+
+
+def book_text(split: str, source: str, tokenizer: Any) -> Ints:
+    """A passage of each book, until there is enough."""
+    books = [r for r in load_records("books", split, source, "") if HELD_OUT not in r.get("title")]
+    each = BOOK_TOKENS[split] // len(books)
+    parts = []
+    for book in books:
+        text = book.get("text")
+        start = len(text) // 10  # past the title pages
+        parts.append(tokenize_text(text[start : start + 6 * each], tokenizer).ids[:each])
+    return np.concatenate(parts)
+
+
+if __name__ == "__main__":
+    main()

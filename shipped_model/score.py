@@ -1,0 +1,218 @@
+"""From what `train.py` found to scores with 95% intervals over documents, as Markdown and JSON; on a CPU.
+
+python shipped_model/score.py --prepared prepared --found results --out results/scores.json
+"""
+
+import argparse
+import json
+import lzma
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from data import Unit, load
+from transformers import AutoTokenizer
+
+from vcc.data.example import Example, Prediction
+from vcc.tasks.metrics import best_of, clause_scores, exact, mean_scores, word_f1
+
+TOP = 10  # spans of a contract that compete for one clause
+WANTED = 0.85  # the share of questions without an answer that shall be told so, where the threshold is chosen
+
+Texts = dict[str, list[tuple[dict[str, Any], dict[str, Any], Unit]]]  # by set: each question, its text, its unit
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--prepared", type=Path, required=True)
+    parser.add_argument("--found", type=Path, required=True, help="where train.py wrote")
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    texts, tokenizer = load_texts(options.prepared), AutoTokenizer.from_pretrained(options.prepared)
+    scores: dict[str, Any] = {}
+    for path in sorted(options.found.glob("found-*.jsonl.xz")):
+        way = path.name.removeprefix("found-").removesuffix(".jsonl.xz")
+        scores[way] = json.loads((options.found / f"run-{way}.json").read_text()) | score(path, texts, tokenizer)
+    options.out.write_text(json.dumps(scores, indent=1))
+    print(markdown(scores))
+
+
+def load_texts(prepared: Path) -> Texts:
+    units = load(prepared / "tokens.npz.xz").units
+    texts: Texts = defaultdict(list)
+    place: dict[str, int] = defaultdict(int)
+    with lzma.open(prepared / "validation.jsonl.xz", "rt") as file:
+        for text in map(json.loads, file):
+            unit = units[text["set"]][place[text["set"]]]
+            place[text["set"]] += 1
+            texts[text["set"].removesuffix("_validation")] += [(q, text, unit) for q in text["questions"]]
+    return texts
+
+
+def score(path: Path, texts: Texts, tokenizer: Any) -> dict[str, Any]:
+    lines: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    with lzma.open(path, "rt") as file:
+        for line in map(json.loads, file):
+            lines[line["set"]].append(line)
+    scores: dict[str, Any] = {"cuad": contracts(lines["cuad"], texts["cuad"])}
+    for name, some in lines.items():
+        if name.startswith("hidden") or name == "hotpot":
+            scores[name] = answers(some, texts["hotpot" if name == "hotpot" else "squad"], tokenizer)
+    scores["squad"] = squad(lines["squad"], texts["squad"])
+    return scores
+
+
+def slice_of(text: dict[str, Any], first: int, last: int) -> str:
+    offsets = text["offsets"]
+    return text["text"][offsets[first][0] : offsets[last][1]]
+
+
+def lead(found: Sequence[Sequence[float]]) -> float:
+    """How far the best span leads over no answer."""
+    return max((s - null for s, _, _, null in found), default=-math.inf)
+
+
+def contracts(lines: list[dict[str, Any]], texts: list[Any]) -> dict[str, float]:
+    """CUAD's scores; the better of two confidences, for each way: softmax with no answer, or the lead over it."""
+    examples, softmax, leads, f1s, answerable = [], [], [], [], []
+    for line in lines:
+        q, text, _ = texts[line["question"]]
+        found = line["found"][:TOP]
+        spans = [slice_of(text, a, b) for _, a, b, _ in found]
+        example = Example(q["id"], q["question"], "", tuple(q["answers"]), group=text["group"])
+        null = min((null for *_, null in line["found"]), default=0.0)
+        raw = np.exp(np.array([*(s for s, *_ in found), null]) - max([*(s for s, *_ in found), null]))
+        examples.append(example)
+        softmax.append([(span, float(p)) for span, p in zip(spans, raw / raw.sum(), strict=False)])
+        leads.append([(span, s - none) for span, (s, _, _, none) in zip(spans, found, strict=True)])
+        if q["answers"]:
+            answerable.append(example)
+            f1s.append(best_of(word_f1, spans[0] if spans else "", q["answers"]))
+    # Ranks instead of leads: the curve is read off at fixed thresholds between 0 and 1.
+    order = np.sort([value for some in leads for _, value in some])
+    ranked = [
+        [(span, float(np.searchsorted(order, value, "right") / (len(order) + 1))) for span, value in some]
+        for some in leads
+    ]
+    both = [
+        clause_scores([Prediction(e.id, spans=tuple(spans)) for e, spans in zip(examples, kind, strict=True)], examples)
+        for kind in (softmax, ranked)
+    ]
+    result = max(both, key=lambda scores: scores["aupr"])
+    result |= {"aupr_softmax": both[0]["aupr"], "aupr_lead": both[1]["aupr"]}
+    result |= mean_scores({"best_span_f1": f1s}, answerable)
+    result["answer_or_none_auc"] = auc([lead(line["found"]) for line in lines], [bool(e.answers) for e in examples])
+    return result
+
+
+def auc(values: Sequence[float], labels: Sequence[bool]) -> float:
+    """The chance, in percent, that a question with an answer ranks above one without."""
+    right = np.array(labels)
+    ranks = np.argsort(np.argsort(values))
+    number = right.sum()
+    return 100 * float((ranks[right].sum() - number * (number - 1) / 2) / (number * (~right).sum()))
+
+
+def answers(lines: list[dict[str, Any]], texts: list[Any], tokenizer: Any) -> dict[str, float]:
+    """EM and F1 of the best span, whatever is thought of no answer."""
+    examples, predictions = [], []
+    for i, line in enumerate(lines):
+        q, text, unit = texts[line["question"]]
+        own = next(iter(question.spans for question in unit.questions if question.number == line["question"]))
+        start = line["right"][0][0] - own[0][0] if line["right"] else 0  # of the paragraph in its page
+        span = line["found"][0] if line["found"] else None
+        inside = span is not None and start <= span[1] and span[2] < start + len(unit.ids)
+        said = (
+            slice_of(text, span[1] - start, span[2] - start)
+            if span and inside
+            else (tokenizer.decode(line["words"][0]) if line["words"] else "")
+        )
+        examples.append(Example(str(i), q["question"], "", tuple(q["answers"])))
+        predictions.append(said)
+    pairs = [(said, e.answers) for said, e in zip(predictions, examples, strict=True)]
+    return mean_scores(
+        {"f1": [best_of(word_f1, *pair) for pair in pairs], "em": [best_of(exact, *pair) for pair in pairs]}, examples
+    )
+
+
+def squad(lines: list[dict[str, Any]], texts: list[Any]) -> dict[str, float]:
+    """SQuAD 2.0 on the bare paragraph; half of the articles choose the threshold that the others are scored at."""
+    groups = list(dict.fromkeys(text["group"] for _, text, _ in texts))
+    half = {group: i % 2 for i, group in enumerate(groups)}
+    rows = [(*texts[line["question"]][:2], line) for line in lines]
+    unanswered = [(half[text["group"]], lead(line["found"])) for q, text, line in rows if not q["answers"]]
+    thresholds = [float(np.quantile([value for of, value in unanswered if of != own], WANTED)) for own in (0, 1)]
+    values: dict[str, list[float]] = defaultdict(list)
+    examples: dict[str, list[Example]] = defaultdict(list)
+    for q, text, line in rows:
+        example = Example(q["id"], q["question"], "", tuple(q["answers"]), group=text["group"] + text["text"][:50])
+        says_none = lead(line["found"]) <= thresholds[half[text["group"]]]
+        best = slice_of(text, *line["found"][0][1:3])
+        said = "" if says_none else best
+        measured = {
+            "f1": best_of(word_f1, said, q["answers"]),
+            "em": best_of(exact, said, q["answers"]),
+            "none_or_not": float(says_none == (not q["answers"])),
+        }
+        measured |= (
+            {"answered": float(not says_none), "answerable_f1": best_of(word_f1, best, q["answers"])}
+            if q["answers"]
+            else {"none_found": float(says_none)}
+        )
+        if says_none:
+            measured["none_right"] = float(not q["answers"])
+        for name, value in measured.items():
+            values[name].append(value)
+            examples[name].append(example)
+    overall = float(np.quantile([value for _, value in unanswered], WANTED))
+    result = {
+        "lead": overall,
+        "auc": auc([lead(line["found"]) for *_, line in rows], [bool(q["answers"]) for q, *_ in rows]),
+    }
+    for name in values:
+        result |= mean_scores({name: values[name]}, examples[name])
+    return result
+
+
+def markdown(scores: dict[str, Any]) -> str:
+    """A line a score, a column a way."""
+    ways = list(scores)
+    wanted = [
+        ("CUAD: AUPR", "cuad", "aupr"),
+        ("CUAD: precision at 80% recall", "cuad", "p80"),
+        ("CUAD: best-span F1", "cuad", "best_span_f1"),
+        ("CUAD: answer or not, AUC", "cuad", "answer_or_none_auc"),
+        ("SQuAD paragraph alone: F1", "hidden-0", "f1"),
+        ("hidden in 4K tokens: F1", "hidden-4096", "f1"),
+        ("hidden in 16K: F1", "hidden-16384", "f1"),
+        ("hidden in 64K: F1", "hidden-65536", "f1"),
+        ("hidden in 128K: F1", "hidden-131072", "f1"),
+        ("HotpotQA: F1", "hotpot", "f1"),
+        ("SQuAD 2.0: F1 at the threshold", "squad", "f1"),
+        ("SQuAD 2.0: no answer, found", "squad", "none_found"),
+        ("SQuAD 2.0: no answer, right when said", "squad", "none_right"),
+        ("SQuAD 2.0: answer, not called none", "squad", "answered"),
+    ]
+    lines = ["| | " + " | ".join(ways) + " |", "|---" * (len(ways) + 1) + "|"]
+    for title, part, name in wanted:
+        cells = [shown(scores[way].get(part, {}), name) for way in ways]
+        lines.append(f"| {title} | " + " | ".join(cells) + " |")
+    for part, what in (("seconds_a_page", "seconds a page"), ("answers_opened", "answers opened, %")):
+        for name in scores[ways[0]].get(part, {}):
+            cells = [f"{scores[way][part][name]:.3g}" if name in scores[way].get(part, {}) else "" for way in ways]
+            lines.append(f"| {what}: {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def shown(scores: dict[str, float], name: str) -> str:
+    if name not in scores:
+        return ""
+    around = f" ({scores[f'{name}_low']:.1f} to {scores[f'{name}_high']:.1f})" if f"{name}_low" in scores else ""
+    return f"{scores[name]:.1f}{around}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""One attention between rows, many kernels."""

@@ -1,0 +1,1 @@
+"""Our models and others, timed side by side."""

@@ -1,0 +1,236 @@
+"""One cell of the benchmark: one model, one length, forward or training, on its own, whatever happens to it."""
+
+import contextlib
+import gc
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+import vcc
+from vcc.bench.contenders import OURS, SIZES, Kernels, attention_of, build, inputs
+from vcc.bench.kernels import Kernel, busiest
+
+Result = TypeVar("Result")
+FILL = 0.5  # seconds of repeated runs
+SLOW = 5.0  # seconds; a run as long as that is measured once
+OUT_OF_MEMORY = "out of memory"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is measured, and how."""
+
+    models: tuple[str, ...]
+    lengths: tuple[int, ...]
+    size: str
+    precision: str  # "fp32", "bf16" (weights too) or "autocast" (bf16 over float32 weights)
+    device: str
+    training: bool
+    batch: int = 1
+    ragged: float = 0.0
+    dropout: float = 0.0
+    checkpointing: bool = False
+    compile: str = "none"  # "none", "ours" or "all"
+    limit: float | None = None
+    profile: bool = False
+    workers: int = 1  # cells prepared at once
+    patience: float = 300.0  # seconds that one of them may take to be prepared, and again to be measured
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What came of it. The outcome is "measured", "out of memory", or "failed" or "skipped" and why."""
+
+    model: str
+    length: int
+    mode: str  # "forward", or "training": forward and backward
+    outcome: str
+    attention: str = ""
+    tokens: int = 0  # real ones, in the whole batch
+    ms: float | None = None  # median
+    runs: int = 0
+    gib: float | None = None  # peak memory: allocated, on a GPU; on a CPU resident, less that before the model was made
+    first_s: float | None = None  # the first call, compilation included; with workers it shares the machine
+    kernels: tuple[Kernel, ...] = ()  # of a compiled model, if a profile is asked for
+
+
+def measure(name: str, n: int, mode: str, settings: Settings, ready: Callable[[], None] = lambda: None) -> Cell:
+    """Build, run and time one model; a failure becomes the cell's outcome. Nothing is timed before `ready` returns,
+    but what no one can disturb: the first call with one worker."""
+    device = torch.device(settings.device)
+    result = alone(lambda: measured(name, n, mode, settings, device, ready), settings)
+    return Cell(name, n, mode, result) if isinstance(result, str) else result
+
+
+def alone(work: Callable[[], Result], settings: Settings) -> Result | str:
+    """The result of the work, or why there is none; nothing of it stays behind in memory."""
+    device = torch.device(settings.device)
+    try:
+        with memory_limit(device, settings.workers):
+            result: Result | str = work()
+    except Exception as error:
+        result = why(error)
+    gc.collect()  # here the traceback, which held the tensors of a failure, is gone
+    torch.compiler.reset()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    return result
+
+
+def measured(name: str, n: int, mode: str, settings: Settings, device: torch.device, ready: Callable[[], None]) -> Cell:
+    before = process_bytes("VmRSS")
+    reset_peak(device)
+    step, model, given = prepare(name, n, mode, settings, device)
+    compiled = settings.compile == "all" or (settings.compile == "ours" and name in OURS)
+    kernels = Kernels()
+    with contextlib.nullcontext() if compiled else kernels:
+        first = clock(step, device)
+    enough = first > SLOW and device.type == "cpu" and not compiled  # there, a first call compiles and tunes nothing
+    if enough and settings.workers == 1:
+        ms, runs = first * 1e3, 1
+    else:
+        reset_peak(device)
+        second = first if enough else clock(step, device)  # records a CUDA graph, whose memory is counted only then
+        ready()
+        if second <= SLOW:
+            clock(step, device)  # takes back the memory and the clock rate that were given up in waiting
+        ms, runs = median_ms(step, device)
+    attention = attention_of(name, model, None if compiled else kernels.seen)
+    tokens = int(given.get("attention_mask", torch.ones_like(given["input_ids"])).sum())
+    gib = peak_gib(device, before)
+    busy: tuple[Kernel, ...] = ()
+    if compiled and settings.profile:
+        try:
+            busy = busiest(step, device)
+        except Exception as error:  # the measurement is good all the same
+            busy = (Kernel(f"none: {why(error)}", 0, 0.0),)
+    return Cell(name, n, mode, "measured", attention, tokens, ms, runs, gib, first, busy)
+
+
+def prepare(
+    name: str, n: int, mode: str, settings: Settings, device: torch.device
+) -> tuple[Callable[[], None], Any, dict[str, Any]]:
+    """The step to be timed, the model it runs, and its input."""
+    dtype = torch.bfloat16 if settings.precision == "bf16" else torch.float32
+    model = build(name, SIZES[settings.size], n, settings.dropout, dtype, device)
+    given = inputs(name, model, settings.batch, n, settings.ragged, device)
+    training = mode == "training"
+    model.train(training)
+    if settings.checkpointing and training:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    run = model
+    if settings.compile != "none" and name in OURS:
+        run = vcc.compile(model)
+    elif settings.compile == "all":
+        run = torch.compile(model)
+    # (D,) the loss is the mean output in one direction: no layer norm cancels its gradient
+    direction = torch.randn(model.config.hidden_size, generator=torch.Generator().manual_seed(0)).to(device, dtype)
+    autocast = torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "autocast")
+
+    def step() -> None:
+        model.zero_grad(set_to_none=True)
+        with torch.set_grad_enabled(training), autocast:
+            hidden = run(**given).last_hidden_state  # (B, n, D)
+            loss = (hidden @ direction).mean() if training else None
+        if loss is not None:
+            loss.backward()
+
+    return step, model, given
+
+
+def clock(step: Callable[[], None], device: torch.device) -> float:
+    """Seconds of one run, from an idle machine to its end."""
+    wait(device)
+    start = time.perf_counter()
+    step()
+    wait(device)
+    return time.perf_counter() - start
+
+
+def wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def median_ms(step: Callable[[], None], device: torch.device) -> tuple[float, int]:
+    """Median and number of repeated runs; on a GPU between events in its own queue, without waiting in between."""
+    once = clock(step, device)
+    if once > SLOW:
+        return once * 1e3, 1
+    runs = max(3, min(200, math.ceil(FILL / once)))
+    if device.type == "cpu":
+        return statistics.median(clock(step, device) for _ in range(runs)) * 1e3, runs
+    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(runs)]
+    for start, end in events:
+        start.record()
+        step()
+        end.record()
+    wait(device)
+    return statistics.median(start.elapsed_time(end) for start, end in events), runs
+
+
+def why(error: Exception) -> str:
+    """The outcome of a cell that raised."""
+    text = " ".join(str(error).split())
+    starved = any(words in text for words in (OUT_OF_MEMORY, "can't allocate memory", "bad_alloc", "ALLOC_FAILED"))
+    if starved or isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return OUT_OF_MEMORY
+    return f"failed: {type(error).__name__}: {text[:160]}"
+
+
+# -------------------------------------------------------------------------------------------------------------- memory
+
+
+def process_bytes(field: str) -> int:
+    """Of this process: VmRSS now, VmHWM at most since the last reset, VmSize reserved; 0 where nobody tells."""
+    return kilobytes(Path("/proc/self/status"), field)
+
+
+def kilobytes(file: Path, field: str) -> int:
+    lines = file.read_text().splitlines() if file.exists() else []
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(field + ":")), 0)
+
+
+def reset_peak(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_gib(device: torch.device, before: int) -> float | None:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**30
+    return max(process_bytes("VmHWM") - before, 0) / 2**30 if before else None
+
+
+@contextlib.contextmanager
+def memory_limit(device: torch.device, sharing: int = 1) -> Iterator[None]:
+    """On a CPU, an allocation of nearly all that is free, or of this process's share, fails, where the system would
+    end some process."""
+    free = free_bytes() * 4 // 5 // sharing if device.type == "cpu" else 0
+    if not free:
+        yield
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (process_bytes("VmSize") + free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def free_bytes() -> int:
+    """What can still be had, by the system and by the control group; 0 where nobody tells."""
+    free = kilobytes(Path("/proc/meminfo"), "MemAvailable")
+    group = Path("/sys/fs/cgroup/memory.max")
+    most = group.read_text().strip() if group.exists() else "max"
+    return free if most == "max" else min(free, int(most) - int(group.with_name("memory.current").read_text()))

@@ -1,0 +1,101 @@
+"""Where our time goes: the steps of the algorithm, timed from outside, uncompiled."""
+
+import importlib
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from vcc.bench.contenders import OURS
+from vcc.bench.measure import Cell, Settings, alone, clock, measure, prepare, wait
+from vcc.hosts.reader import find_reader
+
+RUNS = 5
+FUNCTIONS = {  # of vcc/encode.py
+    "split_vips": "split",
+    "run_windows": "windows",
+    "build_tree": "build",
+    "choose_cut": "choose",
+    "tap_cut": "read",
+    "add_to_cut": "write",
+    "materialise": "flatten",
+}
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Milliseconds of one step, by stage; what no stage accounts for is "rest"."""
+
+    model: str
+    length: int
+    mode: str
+    total_ms: float
+    stages_ms: dict[str, float]
+
+
+class Stopwatch:
+    """Notes when stages begin and end. A stage inside another counts as the outer one: a window layer is windows."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.cuda, self.inside = device.type == "cuda", False
+        self.spans: list[tuple[str, Any, Any]] = []
+
+    def now(self) -> Any:
+        if not self.cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def timing(self, stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            if self.inside:
+                return function(*args, **kwargs)
+            self.inside, start = True, self.now()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.inside = False
+                self.spans.append((stage, start, self.now()))
+
+        return timed
+
+    def ms(self, stage: str) -> float:
+        spans = ((start, end) for name, start, end in self.spans if name == stage)
+        return sum(start.elapsed_time(end) if self.cuda else (end - start) * 1e3 for start, end in spans)
+
+
+def measure_and_profile(
+    name: str, n: int, mode: str, settings: Settings, ready: Callable[[], None] = lambda: None
+) -> tuple[Cell, Profile | str | None]:
+    """All that is wanted of a cell: its measurement, and of ours, if settings ask for it, a profile or why not."""
+    cell = measure(name, n, mode, settings, ready)
+    wanted = settings.profile and name in OURS and cell.ms is not None
+    return cell, profile(name, n, mode, settings) if wanted else None
+
+
+def profile(name: str, n: int, mode: str, settings: Settings) -> Profile | str:
+    """One of our models with every stage timed; the mean of a few runs, or why there is none."""
+    device = torch.device(settings.device)
+    return alone(lambda: profiled(name, n, mode, settings, device), settings)
+
+
+def profiled(name: str, n: int, mode: str, settings: Settings, device: torch.device) -> Profile:
+    step, model, _ = prepare(name, n, mode, replace(settings, compile="none"), device)
+    step()
+    host, watch = find_reader(model).host_class, Stopwatch(device)
+    encode = importlib.import_module("vcc.encode")  # `vcc.encode` is the function
+    stages = [(host, "embed", "embed"), *((encode, function, stage) for function, stage in FUNCTIONS.items())]
+    stages += [(host, "layer", "layer"), (host, "finish", "finish"), (torch.Tensor, "backward", "backward")]
+    with ExitStack() as stack:
+        for owner, function, stage in stages:
+            timed = watch.timing(stage, getattr(owner, function))
+            stack.enter_context(patch.object(owner, function, timed))
+        total = sum(clock(step, device) for _ in range(RUNS)) * 1e3 / RUNS
+    wait(device)
+    found = {stage: watch.ms(stage) / RUNS for _, _, stage in stages if stage != "backward" or mode == "training"}
+    return Profile(name, n, mode, total, found | {"rest": total - sum(found.values())})

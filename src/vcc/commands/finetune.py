@@ -1,0 +1,113 @@
+"""Fine-tune a model on a task."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+from torch.utils.data import Dataset
+
+from vcc.commands.evaluate import Answers, answer_all, as_usage
+from vcc.data.example import Example, Head
+from vcc.data.features import ExampleTokenizer, Features, TruncationReport
+from vcc.tasks import TASKS
+from vcc.tasks.task import Task
+from vcc.train.models import ModelChoice, choose_head, load_model, load_tokenizer
+from vcc.train.objectives import AUTO_CLASSES, Answering
+from vcc.train.run import Training, fit, settle
+from vcc.train.watch import quiet, say
+
+SAMPLE = 500  # examples looked at for the report on truncation before training
+
+
+def finetune(
+    task: Annotated[Task, TASKS, "what to learn"],
+    model: ModelChoice,
+    training: Training,
+    head: Annotated[Head | None, "kind of answer; unless given, the task's first that fits the model"] = None,
+    length: Annotated[int | None, "tokens of an input; unless given, the task's; more is cut, and counted"] = None,
+    data: Annotated[str | None, "file, folder or hub name; unless given, $VCC_DATA or the task's hub name"] = None,
+    examples: Annotated[int | None, "use only this many training examples"] = None,
+    max_choices: Annotated[int | None, "train with at most this many choices of each question"] = None,
+    eval_every: Annotated[int | None, "steps between evaluations on the validation split"] = None,
+    eval_examples: Annotated[int, "validation examples of such an evaluation"] = 200,
+) -> Path:
+    """Fine-tune a model on a task, with the paper's settings unless others are given.
+
+    The run can be stopped at any moment, even by a power cut, and goes on with --resume to the same result.
+    """
+    quiet()
+    head = choose_head(task, head, model)
+    with as_usage():
+        found = task.load("train", data)
+    chosen = found[:examples] if examples else found
+    recipe = task.recipe(head)
+    length = length or recipe.length
+    settled = settle(training, recipe, len(chosen))
+    tokenizer = load_tokenizer(model)
+    network = load_model(model, AUTO_CLASSES[head], length, settled.seed, len(tokenizer))
+    target_length = recipe.output_length or 512
+    with as_usage():
+        tokenize = ExampleTokenizer(tokenizer, head, length, target_length, max_choices)
+    answering = Answering.of(network, tokenizer, head, length)
+    stride = max(1, len(chosen) // SAMPLE)
+    sample = [tokenize(chosen[i]) for i in range(0, len(chosen), stride)]
+    say(f"training examples: {len(chosen):,}; of {len(sample):,} looked at, {TruncationReport.of(sample)}")
+
+    evaluation = None
+    if eval_every:
+        with as_usage():
+            held_out = task.load("validation", data)[:eval_examples]
+
+        def evaluation(network: Any) -> dict[str, float]:
+            answers = Answers(
+                network,
+                tokenizer,
+                ExampleTokenizer(tokenizer, head, length, target_length),
+                answering,
+                batch_size=max(1, (settled.batch_size or 1) // settled.gradient_accumulation),
+                output_length=target_length,
+                allow_none=task.no_answer,
+                max_answer_tokens=task.max_answer_tokens,
+            )
+            predictions, _ = answer_all(answers, held_out)
+            metrics = task.metrics(predictions, held_out)
+            return {name: metrics[name] for name in task.metric_names if name in metrics}
+
+    what = {
+        "recipe": "finetune",
+        "task": task.name,
+        **{f"task_{name}": getattr(task, name) for name in task.options},
+        "head": head,
+        "length": length,
+        "max_choices": max_choices,
+        "examples": len(chosen),
+        "source": data,
+        "data": fingerprint(chosen),
+        "model": model.model,
+        "fresh": model.fresh,
+        "vcc": getattr(network.config, "vcc", None),
+    }
+    return fit(settled, what, network, answering, Drawn(chosen, tokenize), tokenizer, length, evaluation, eval_every)
+
+
+class Drawn(Dataset[Features]):
+    """Draw d is example d % n: tokenizing has nothing random."""
+
+    def __init__(self, examples: Sequence[Example], tokenize: ExampleTokenizer) -> None:
+        self.examples, self.tokenize = examples, tokenize
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __getitem__(self, draw: int) -> Features:
+        return self.tokenize(self.examples[draw % len(self.examples)])
+
+
+def fingerprint(examples: Sequence[Example]) -> str:
+    """Tells one data set from another by nine of its examples, wherever its files lie."""
+    digest = hashlib.sha256()
+    for i in range(9):
+        digest.update(repr(asdict(examples[i * (len(examples) - 1) // 8])).encode())
+    return digest.hexdigest()[:16]

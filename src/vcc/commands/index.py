@@ -1,0 +1,69 @@
+"""`vcc index`: read documents ahead, and look after what is kept of them."""
+
+import time
+from typing import Annotated
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from vcc.commands.ask import Model, asked_wrongly, reading_bar
+from vcc.documents.formats.read import read_document
+from vcc.documents.shipped import load_asker
+from vcc.documents.store import Store, as_tensors, default_store, readable
+from vcc.documents.text import Document
+from vcc.errors import UsageError
+
+
+def index(
+    file: Annotated[tuple[str, ...], "documents to read, as for vcc ask"],
+    list: Annotated[bool, "show the indexes and their sizes"] = False,
+    clear: Annotated[bool, "remove all indexes"] = False,
+    model: Model = None,
+) -> None:
+    """Read documents once and keep what asking needs, so that every question is fast."""
+    if sum((bool(file), list, clear)) != 1:
+        raise UsageError("name documents to read, or give one of --list and --clear")
+    store, console = default_store(), Console(highlight=False)
+    if list:
+        show(console, store)
+    elif clear:
+        number, size = store.clear()
+        console.print(f"removed {several(number)}, {readable(size)}")
+    else:
+        with asked_wrongly():
+            documents = [read_document(name) for name in file]
+            for document in documents:
+                console.print(kept(store, document, model), markup=False, soft_wrap=True)
+
+
+def kept(store: Store, document: Document, model: str | None) -> str:
+    """Index one document: one line about it."""
+    asker = load_asker(model)
+    start = time.perf_counter()
+    with reading_bar() as progress:
+        made = store.get(document, asker, progress)
+    seconds = time.perf_counter() - start
+    speed = f"read in {seconds:.1f} s, {made.tokens / seconds:,.0f} tokens/s" if made.seconds else "was read before"
+    size = sum(part.nbytes for part in as_tensors(made).values())
+    return f"{document.title}: {made.tokens:,} tokens, {speed}, {readable(size)} on disk"
+
+
+def show(console: Console, store: Store) -> None:
+    """All indexes, and the room they take."""
+    entries = store.entries()
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("document", "from"):
+        table.add_column(name, overflow="fold")
+    for name in ("tokens", "size"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for entry in entries:
+        table.add_row(Text(entry.title), Text(entry.source), f"{entry.tokens:,}", readable(entry.size))
+    if entries:
+        console.print(table)
+    total = readable(sum(entry.size for entry in entries))
+    console.print(f"{several(len(entries))}, {total}, in {store.folder}", style="dim", markup=False, soft_wrap=True)
+
+
+def several(number: int) -> str:
+    return f"{number} index" if number == 1 else f"{number} indexes"

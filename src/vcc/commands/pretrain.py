@@ -1,0 +1,134 @@
+"""Continued pretraining."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM
+
+from vcc.commands.evaluate import as_usage
+from vcc.data.collate import IGNORED
+from vcc.data.corpus import prepare
+from vcc.data.pretrain import Masked, MaskedLM, PretrainDataset, SpanCorruption, collate_masked
+from vcc.train.models import ModelChoice, load_model, load_tokenizer, reads_and_writes, vip_name
+from vcc.train.objectives import inputs_of, text_loss, token_loss
+from vcc.train.run import Training, fit, settle
+from vcc.train.trainer import Batch
+from vcc.train.watch import quiet, say
+
+ENDLESS = 2**62  # sequences a run may ask for: the corpus is read again and again
+
+
+@dataclass(frozen=True)
+class Suggested:
+    """The paper's pretraining. It does not give the learning rate and warm-up: those are ours."""
+
+    batch_size: int
+    steps: int
+    learning_rate: float
+    precision: Literal["fp16", "bf16"] = "bf16"
+    warmup_steps: int = 2000
+    weight_decay: float = 0.01
+    epoch_count: int = 1
+
+
+ENCODER = Suggested(batch_size=128, steps=300_000, learning_rate=5e-5)
+ENCODER_DECODER = Suggested(batch_size=256, steps=250_000, learning_rate=1e-4)
+
+
+def pretrain(
+    data: Annotated[str, "text to learn from: a file or folder (text, JSON lines, Parquet), or a hub name"],
+    model: ModelChoice,
+    training: Training,
+    length: Annotated[int, "tokens of a sequence; documents are laid end to end to fill it"] = 4096,
+    mask_ratio: Annotated[float | None, "share of tokens to hide; unless given 0.075, with a decoder 0.15"] = None,
+    mean_span: Annotated[float, "encoder-decoder: tokens hidden by one sentinel, on average"] = 3.0,
+    cluster_window: Annotated[int | None, "encoder: hide tokens in a few windows of this size, not everywhere"] = None,
+    cluster_density: Annotated[float, "encoder: share of such a window that is hidden"] = 0.3,
+    field: Annotated[str, "name of the field with the text, in JSON lines and Parquet"] = "text",
+    tokens_per_byte: Annotated[float, "drop parts of the data that need more tokens than this a byte"] = 0.3,
+    prepared: Annotated[Path | None, "folder for the tokenized data; unless given, inside --out"] = None,
+) -> Path:
+    """Continue the pretraining of a model on long sequences, so that it learns to read compressed ones.
+
+    Encoders learn to fill in masked tokens, encoder-decoders to write what sentinels hide; the masked tokens and the
+    sentinels are the VIPs.
+    """
+    from accelerate import PartialState
+
+    quiet()
+    tokenizer = load_tokenizer(model)
+    writes = reads_and_writes(model)
+    suggested = ENCODER_DECODER if writes else ENCODER
+    on_cpu = training.device == "cpu" or not torch.cuda.is_available()
+    with as_usage():
+        hiding: MaskedLM | SpanCorruption
+        if writes:
+            hiding = SpanCorruption.of(tokenizer, ratio=mask_ratio or 0.15, mean_span=mean_span)
+        else:
+            hiding = MaskedLM.of(
+                tokenizer, ratio=mask_ratio or 0.075, cluster_window=cluster_window, cluster_density=cluster_density
+            )
+        with PartialState(cpu=on_cpu).main_process_first():
+            store = prepare(data, tokenizer, prepared or training.out / "tokens", field=field, limit=tokens_per_byte)
+        sequences = PretrainDataset(store, hiding, length, training.seed, ENDLESS)
+    say(
+        f"{store.report}\n{len(store.tokens):,} tokens in {len(store.ends):,} documents: an epoch has "
+        f"{sequences.per_epoch:,} sequences of {length}; nothing is truncated"
+    )
+    settled = settle(training, suggested, sequences.per_epoch, suggested.steps)
+    auto_class = AutoModelForSeq2SeqLM if writes else AutoModelForMaskedLM
+    network = load_model(model, auto_class, length, settled.seed, len(tokenizer))
+    what = {
+        "recipe": "pretrain",
+        "source": data,
+        "hiding": {name: value for name, value in asdict(hiding).items() if isinstance(value, int | float | None)},
+        "length": length,
+        "tokens": len(store.tokens),
+        "documents": len(store.ends),
+        "tokens_per_byte": tokens_per_byte,
+        "model": model.model,
+        "fresh": model.fresh,
+        "vcc": getattr(network.config, "vcc", None),
+    }
+    learning = Filling(writes, tokenizer.pad_token_id, vip_name(network))
+    return fit(settled, what, network, learning, Sequences(sequences), tokenizer, length)
+
+
+@dataclass(frozen=True)
+class Filling:
+    """Learn what is hidden. `vips` is the name under which the model takes the mask of the VIPs, if any."""
+
+    writes: bool
+    pad_id: int
+    vips: str | None
+
+    def collate(self, items: Sequence[Masked]) -> Batch:
+        batch = collate_masked(items, self.pad_id)
+        mask = batch.pop("vip_mask")
+        return batch if self.vips is None else {**batch, self.vips: mask}
+
+    def count(self, batch: Batch) -> Tensor:
+        return (batch["labels"] != IGNORED).sum()
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        if self.writes:
+            return text_loss(model, batch)
+        return token_loss(model(**inputs_of(batch)).logits, batch["labels"])
+
+
+class Sequences(Dataset[Masked]):
+    """One epoch long, and draw d of any epoch is sequence d: text and mask differ in every epoch."""
+
+    def __init__(self, sequences: PretrainDataset) -> None:
+        self.sequences = sequences
+
+    def __len__(self) -> int:
+        return self.sequences.per_epoch
+
+    def __getitem__(self, draw: int) -> Any:
+        return self.sequences[draw]

@@ -1,0 +1,1 @@
+"""Answers and heat maps for people: terminal, pages, figures."""

@@ -1,0 +1,161 @@
+"""A document as a value: its text, its parts (pages, chapters, headings, files), and where its sentences end."""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vcc.documents.answers import Answer, Reply
+    from vcc.documents.asker import Index
+
+# Invisible characters that change offsets and nothing else: byte-order mark, soft hyphen, zero-width marks.
+INVISIBLE = dict.fromkeys((0xFEFF, 0x00AD, 0x200B, 0x2060, 0x200E, 0x200F))
+LIGATURES = {0xFB00: "ff", 0xFB01: "fi", 0xFB02: "fl", 0xFB03: "ffi", 0xFB04: "ffl", 0xFB05: "st", 0xFB06: "st"}
+CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
+
+SENTENCE_END = re.compile(r"""[.!?][."')\]”’]*\s+(?=["'“‘(\[]*[A-Z0-9])|\n[^\S\n]*\n\s*""")
+ABBREVIATION = re.compile(
+    r"(?:\b(?:Mr|Mrs|Ms|Dr|St|Jr|Sr|Prof|Rev|Hon|Capt|Col|Gen|No|Nos|Inc|Ltd|Co|Corp|Art|Sec|Fig|vs|cf|e\.g|i\.e)"
+    r"|\b[A-Z]|^\s*\(?[\dIVXivx]{1,4}(?:\.\d+)*)\.\s*$",
+    re.MULTILINE,
+)
+INSTALL = "pip install 'vcc-transformers[documents]'"  # brings what PDF, DOCX and PNG need
+BEGINNING = "beginning"  # the label of what stands before the first heading
+SENTENCE_REACH = 500  # characters looked at on each side of a span; legal sentences can run over a page
+
+
+@dataclass(frozen=True)
+class Part:
+    """A stretch of the text with a name a reader can find again: "page 3", "Chapter 2: The Inn"; "" has no name."""
+
+    label: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text with parts that cover it from end to end, in order, without gaps."""
+
+    text: str
+    title: str
+    source: str
+    parts: tuple[Part, ...]
+    notes: tuple[str, ...] = ()  # what could not be read, for the user to see
+
+    def __post_init__(self) -> None:
+        edges = [0, *(part.end for part in self.parts)]
+        if [part.start for part in self.parts] != edges[:-1] or edges[-1] != len(self.text):
+            raise ValueError(f"parts must cover 0..{len(self.text)} in order without gaps, got {self.parts[:5]}...")
+
+    @cached_property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @cached_property
+    def _indexes(self) -> dict[str | None, Index]:
+        """How each model has read the document, by the model's folder."""
+        return {}
+
+    def ask(
+        self, question: str, top: int = 3, model: str | None = None, lead: float | None = None
+    ) -> tuple[Answer, ...]:
+        """The best answers to one question, none if the model finds none. The document is read at the first one."""
+        return self.ask_all([question], top, model, lead)[0].answers
+
+    def ask_all(
+        self, questions: Sequence[str], top: int = 3, model: str | None = None, lead: float | None = None
+    ) -> tuple[Reply, ...]:
+        """Several questions at once. `model` is a folder; without it the model that comes with the package answers.
+
+        `lead`: how far an answer must lead over "no answer", in logits; unless given, as the model says.
+        """
+        from vcc.documents.shipped import load_asker
+
+        asker = load_asker(model)
+        if model not in self._indexes:
+            self._indexes[model] = asker.index(self)
+        return asker.ask(self, self._indexes[model], questions, top, lead=lead)[0]
+
+    def part_at(self, offset: int) -> Part:
+        """The part that holds the character at `offset`; the end of the text belongs to the last part."""
+        if not 0 <= offset <= len(self.text):
+            raise ValueError(f"offset {offset} must lie in 0..{len(self.text)}")
+        return self.parts[max(bisect.bisect_right(self.parts, offset, key=lambda part: part.start) - 1, 0)]
+
+    def sentence_around(self, start: int, end: int) -> tuple[int, int]:
+        """The sentence, or sentences, that hold text[start:end], cut at a word where one runs on too long."""
+        if not 0 <= start <= end <= len(self.text):
+            raise ValueError(f"span {start}..{end} must lie in 0..{len(self.text)}")
+        low, high = max(start - SENTENCE_REACH, 0), min(end + SENTENCE_REACH, len(self.text))
+        before = [low + stop for _, stop in sentence_ends(self.text[low : start + 1]) if low + stop <= start]
+        # One character of the span itself is kept in view, because a span may end in its sentence's full stop.
+        after = [max(end - 1, start) + stop for stop, _ in sentence_ends(self.text[max(end - 1, start) : high])]
+        first = before[-1] if before else _next_word(self.text, low, start)
+        last = after[0] if after else _previous_word(self.text, high, end)
+        return first, max(last, end)
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """What a reader found: (label, text) in reading order, the title the file gives itself, and remarks."""
+
+    pieces: tuple[tuple[str, str], ...]
+    title: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def sentence_ends(text: str) -> Iterable[tuple[int, int]]:
+    """For every sentence end in `text`: where the sentence stops, and where the next one starts."""
+    for match in SENTENCE_END.finditer(text):
+        head = text[max(match.start() - 12, 0) : match.start() + 1]
+        if text[match.start()] == "\n" or not ABBREVIATION.search(head):
+            yield match.start() + len(match.group().rstrip()), match.end()
+
+
+def _next_word(text: str, low: int, start: int) -> int:
+    """The first word that begins in low..start."""
+    space = None if low == 0 else re.compile(r"\s+").search(text, low, start)
+    first = space.end() if space else low
+    return first + len(text[first:start]) - len(text[first:start].lstrip())
+
+
+def _previous_word(text: str, high: int, end: int) -> int:
+    """The end of the last whole word in end..high."""
+    tail = text[end:high] if high == len(text) else text[end:high].rpartition(" ")[0]
+    return end + len(tail.rstrip())
+
+
+def normalise(text: str) -> str:
+    """One spelling for one text, so that offsets mean the same on every system; applying it twice changes nothing.
+
+    Line ends become newlines, form feeds paragraph breaks; invisible and control characters go; ligatures are
+    spelled out; lines lose trailing blanks and more than one blank line in a row becomes one.
+    """
+    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # PDFs can hold half a surrogate pair
+    text = re.sub(r"\r\n?|[\u2028\u0085]", "\n", text)
+    text = re.sub(r"[\f\v\u2029]", "\n\n", text).translate(INVISIBLE | LIGATURES)
+    text = CONTROL.sub("", text).replace("\xa0", " ")
+    text = unicodedata.normalize("NFC", text)
+    text = re.sub(r"[^\S\n]+$", "", text, flags=re.MULTILINE)
+    return re.sub(r"\n{3,}", "\n\n", text).strip("\n")
+
+
+def join_pieces(pieces: Iterable[tuple[str, str]]) -> tuple[str, tuple[Part, ...]]:
+    """Labelled pieces of text become one normalised text and its parts; empty pieces are left out."""
+    filled = [(label, body) for label, piece in pieces if (body := normalise(piece))]
+    if len(filled) > 1 and not filled[0][0]:
+        filled[0] = (BEGINNING, filled[0][1])
+    parts, start = [], 0
+    for index, (label, body) in enumerate(filled):
+        end = start + len(body) + (2 if index + 1 < len(filled) else 0)  # the blank line goes with the part before it
+        parts.append(Part(" ".join(label.split()), start, end))
+        start = end
+    return "\n\n".join(body for _, body in filled), tuple(parts)

@@ -1,0 +1,29 @@
+"""What a person can mend. Such an error's message is all that the person is shown: the value, and the rule it breaks.
+
+Everything else that goes wrong is a bug of ours, and keeps its traceback.
+"""
+
+
+class UsageError(ValueError):
+    """It was asked wrongly: exit code 2."""
+
+
+class Failure(Exception):
+    """It was asked rightly and did not work: exit code 1."""
+
+
+class DataError(UsageError):
+    """Data that is missing or not in the format it should have."""
+
+
+class ModelError(UsageError):
+    """A model that cannot be loaded, or cannot do what is asked of it."""
+
+
+class DocumentError(UsageError):
+    """A file that cannot be read as a document: names the file and the rule it breaks."""
+
+    def __init__(self, source: str, rule: str) -> None:
+        super().__init__(f"{source}: {rule}")
+        self.source = source
+        self.rule = rule

@@ -1,0 +1,46 @@
+"""Files that are whole or absent, whatever is interrupted, and their hashes."""
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write under a new random name beside `path`, force it to disk, and let it take the place in one step.
+
+    A link at `path` is replaced, not followed. The file gets the permissions that any new file of the user gets.
+    """
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    descriptor, aside = tempfile.mkstemp(prefix=".writing-", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(aside, 0o666 & ~_umask())
+        os.replace(aside, path)
+    except BaseException:  # Ctrl-C too
+        Path(aside).unlink(missing_ok=True)
+        raise
+
+
+def force(path: Path) -> None:
+    """Let what was written to a file, or which files a folder holds, reach the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _umask() -> int:
+    """There is no way to ask for it but to set it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

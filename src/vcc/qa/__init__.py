@@ -1,0 +1,1 @@
+"""Questions on tokens: reading, asking, and the second look."""

@@ -1,1 +1,0 @@
-"""One recipe = one typed function = one command."""

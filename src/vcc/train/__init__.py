@@ -1,0 +1,1 @@
+"""The training engine, on the Hugging Face Trainer."""

@@ -1,0 +1,252 @@
+"""A checkpoint is complete or absent.
+
+It is written aside, its files are forced to disk, a manifest with the SHA-256 of each of them is written last, and one
+rename makes it appear. Whatever happens in between, the folder of a run holds only checkpoints that verify, and
+leftovers that are recognised and removed. Reading one never runs code: tensors are safetensors, the rest is JSON.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vcc.errors import Failure
+
+MANIFEST = "manifest.json"
+FORMAT = 1  # raised when a new version writes what an old one cannot read
+NAME = re.compile(r"checkpoint-(\d+)")
+ASIDE = ".writing-"  # prefix of a folder that is not a checkpoint yet, or no longer one
+
+
+class CheckpointError(Failure):
+    """A checkpoint could not be written, or none of those present may be continued."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The newest good checkpoint (None: none), and those passed over, each with the reason."""
+
+    path: Path | None
+    rejected: tuple[tuple[Path, str], ...]
+
+    def report(self) -> list[str]:
+        lines = [f"checkpoint {path} is not usable: {reason}" for path, reason in self.rejected]
+        going_on = f"resuming from {self.path}" if self.path else "no checkpoint to resume from: starting at step 0"
+        return [*lines, going_on]
+
+
+def step_of(path: Path) -> int:
+    match = NAME.fullmatch(path.name)
+    if match is None:
+        raise ValueError(f"{path} is not named like a checkpoint: the rule is checkpoint-STEP")
+    return int(match[1])
+
+
+def checkpoints(root: Path) -> list[Path]:
+    """Everything in `root` that is named like a checkpoint, newest first."""
+    if not root.is_dir():
+        return []
+    return sorted((path for path in root.iterdir() if NAME.fullmatch(path.name)), key=step_of, reverse=True)
+
+
+def write_checkpoint(root: Path, step: int, run: Mapping[str, Any], fill: Callable[[Path], None]) -> Path:
+    """Let `fill` write its files into a folder, and make that folder appear as `root/checkpoint-STEP`, or not at all.
+
+    `run` is the resolved configuration: only a run with an equal one may continue from this checkpoint.
+    """
+    target = root / f"checkpoint-{step}"
+    aside = root / f"{ASIDE}{target.name}"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        remove(aside)
+        aside.mkdir()
+        fill(aside)
+        digests = {path.relative_to(aside).as_posix(): _forced(path) for path in _files(aside)}
+        body = {"format": FORMAT, "step": step, "run": as_json(run), "files": dict(sorted(digests.items()))}
+        manifest = aside / MANIFEST
+        manifest.write_text(json.dumps({**body, "sha256": _digest_of(body)}, indent=1))
+        _forced(manifest)
+        for folder in {path.parent for path in _files(aside)}:
+            _force_folder(folder)
+        if target.exists():  # only a rejected one can be there; os.rename does not replace a full folder
+            set_aside(target)
+        os.rename(aside, target)
+        _force_folder(root)
+    except Exception as error:  # the disk may be full in ways each library words differently
+        remove(aside)
+        intact = [str(path) for path in checkpoints(root) if path != target and damage(path) is None]
+        kept = f"the checkpoint before it is intact: {intact[0]}" if intact else "there is no earlier checkpoint"
+        raise CheckpointError(f"could not write {target}: {error}; {kept}") from error
+    return target
+
+
+def damage(path: Path) -> str | None:
+    """Why this folder is not a complete checkpoint; None if every byte is as it was written."""
+    try:
+        if path.is_symlink() or not path.is_dir():
+            return "it is not a folder"
+        if not any(path.iterdir()):
+            return "the folder is empty"
+        if not (path / MANIFEST).is_file():
+            return f"it has no {MANIFEST}"
+        manifest = _manifest(path)
+        if manifest is None:
+            return f"{MANIFEST} is not readable"
+        body = {key: value for key, value in manifest.items() if key != "sha256"}
+        if manifest.get("sha256") != _digest_of(body):
+            return f"{MANIFEST} was changed"
+        if body["format"] != FORMAT:
+            return f"its format is {body['format']}, this version reads {FORMAT}"
+        if f"checkpoint-{body['step']}" != path.name:
+            return f"it was written at step {body['step']}"
+        return _damage_of_files(path, body["files"])
+    except OSError as error:
+        return f"it cannot be read: {error}"
+
+
+def _damage_of_files(path: Path, digests: dict[str, str]) -> str | None:
+    present = {file.relative_to(path).as_posix() for file in _files(path)} - {MANIFEST}
+    if missing := sorted(digests.keys() - present):
+        return f"{', '.join(missing)} missing"
+    if extra := sorted(present - digests.keys()):
+        return f"{', '.join(extra)} does not belong to it"
+    for name, digest in digests.items():
+        if (path / name).is_symlink() or not (path / name).is_file():
+            return f"{name} is not a regular file"
+        if _sha256(path / name) != digest:
+            return f"{name} was changed or cut short"
+    return None
+
+
+def newest_good(root: Path, run: Mapping[str, Any]) -> Found:
+    """The newest checkpoint that is whole and was written by a run with this configuration.
+
+    Where whole ones exist, but all of them belong to other configurations, it is an error: what the person wants,
+    to go on with other settings, is not the same run, and starting from step 0 would throw their work away.
+    """
+    rejected: list[tuple[Path, str]] = []
+    foreign = False
+    for path in checkpoints(root):
+        reason = damage(path)
+        if reason is None:
+            there = (_manifest(path) or {})["run"]
+            reason = differences(there, as_json(run))
+            if reason is None:
+                return Found(path, tuple(rejected))
+            foreign = True
+        rejected.append((path, reason))
+    if foreign:
+        lines = "\n".join(f"  {path}: {reason}" for path, reason in rejected)
+        raise CheckpointError(
+            f"no checkpoint in {root} was written by a run with these settings:\n{lines}\n"
+            "Resume with the same settings, or start a new run from those weights: --model CHECKPOINT --out ELSEWHERE."
+        )
+    return Found(None, tuple(rejected))
+
+
+def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
+    """What a checkpoint's configuration says differently from ours; None if they are equal."""
+    names = [name for name in sorted({*there, *here}) if there.get(name) != here.get(name)]
+    if not names:
+        return None
+    said = ", ".join(f"{name} is {there.get(name)!r} there and {here.get(name)!r} here" for name in names)
+    return f"it belongs to another run: {said}"
+
+
+def keep_newest(root: Path, keep: int) -> None:
+    """Remove all but the `keep` newest. The name goes first, so that a half-removed one is never mistaken for whole."""
+    for path in checkpoints(root)[keep:]:
+        aside = root / f"{ASIDE}old-{path.name}"
+        remove(aside)
+        os.rename(path, aside)
+        remove(aside)
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a rejected checkpoint, so that it is kept for inspection and is in nobody's way."""
+    number = 1
+    while (target := path.with_name(f"{path.name}.rejected-{number}")).exists():
+        number += 1
+    os.rename(path, target)
+    return target
+
+
+@contextlib.contextmanager
+def lock(root: Path) -> Iterator[None]:
+    """Two runs must not write into one folder. The system lets go of the lock however a process ends."""
+    try:
+        import fcntl
+    except ImportError:  # a system without such locks
+        yield
+        return
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / ".lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise CheckpointError(f"another run is writing into {root}: wait for it, or use another --out") from error
+        yield
+
+
+def remove_leftovers(root: Path) -> None:
+    """Remove what a killed run had not finished writing or removing."""
+    if root.is_dir():
+        for path in root.iterdir():
+            if path.name.startswith(ASIDE):
+                remove(path)
+
+
+def remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def as_json(value: Mapping[str, Any]) -> dict[str, Any]:
+    """What a configuration looks like after a trip through a file, so that a tuple equals the list it became."""
+    return json.loads(json.dumps(value, sort_keys=True))
+
+
+def _manifest(path: Path) -> dict[str, Any] | None:
+    try:
+        manifest = json.loads((path / MANIFEST).read_bytes())
+    except (ValueError, RecursionError):
+        return None
+    known = isinstance(manifest, dict) and manifest.keys() == {"format", "step", "run", "files", "sha256"}
+    return manifest if known else None
+
+
+def _digest_of(body: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _files(folder: Path) -> list[Path]:
+    """Everything below that is not a folder. Links are listed, not followed."""
+    return [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _forced(path: Path) -> str:
+    """Force a file to disk; its SHA-256."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _force_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,176 @@
+"""Which model: a name or folder, wrapped or not, with its own weights or fresh ones."""
+
+import functools
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, set_seed
+
+import vcc
+from vcc.data.example import Head
+from vcc.errors import UsageError
+from vcc.hosts.families import FAMILIES
+from vcc.hosts.reader import Wrapped
+from vcc.tasks.paper import WINDOW_LAYERS, paper_compression
+from vcc.tasks.task import Task
+from vcc.train.checkpoint import checkpoints, damage
+from vcc.train.watch import say
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """The model. Where no VCC setting is given: those the model was saved with, else the paper's for the length."""
+
+    model: Annotated[str, "a Hugging Face name, a folder, or the folder of a run (its newest good checkpoint)"]
+    tokenizer: Annotated[str | None, "name or folder of the tokenizer; unless given, the model's"] = None
+    fresh: Annotated[bool, "start from random weights: only the model's configuration and tokenizer are read"] = False
+    vcc: Annotated[bool, "wrap the model with VCC; false: the model as it is"] = True
+    scales: Annotated[tuple[int, ...] | None, "tokens per node, coarse to fine, ending in 1"] = None
+    budget: Annotated[tuple[int, ...] | None, "nodes opened at each scale but the last"] = None
+    window: Annotated[int | None, "tokens in each piece that the first layers run on"] = None
+    window_layers: Annotated[int | None, "how many layers run on windows"] = None
+    vip_window: Annotated[Literal["inline", "own"] | None, "VIPs in the windows beside them, or in their own"] = None
+    score: Annotated[Literal["attention", "similarity"] | None, "by which nodes are opened"] = None
+    explore: Annotated[float | None, "in training, the probability of a random cut"] = None
+    dense_below: Annotated[int | Literal["auto"] | None, "inputs shorter than this are not compressed"] = None
+
+    def settings(self) -> dict[str, Any]:
+        """The VCC settings that were given."""
+        names = {field.name for field in fields(vcc.VccConfig)} & {field.name for field in fields(self)}
+        given = {name: getattr(self, name) for name in sorted(names) if getattr(self, name) is not None}
+        if given and not self.vcc:
+            raise UsageError(f"--vcc false leaves no use for {', '.join('--' + n.replace('_', '-') for n in given)}")
+        return given
+
+
+@functools.lru_cache
+def resolve(name: str) -> str:
+    """The folder to load from: the newest good checkpoint if `name` is the folder of a run."""
+    held = checkpoints(Path(name))
+    for path in held:
+        reason = damage(path)
+        if reason is None:
+            say(f"model: {path}")
+            return str(path)
+        say(f"checkpoint {path} is not usable: {reason}")
+    if held:
+        raise UsageError(f"{name} has no good checkpoint")
+    if not Path(name).exists() and (name.startswith((".", "/", "~")) or name.count("/") > 1):
+        raise UsageError(
+            f"no model could be loaded from {name!r}: there is no such folder, and names on the hub look "
+            "like owner/name"
+        )
+    return name
+
+
+def load_tokenizer(choice: ModelChoice) -> PreTrainedTokenizerBase:
+    name = choice.tokenizer or resolve(choice.model)
+    try:
+        return AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"no tokenizer could be loaded from {name!r}: {error}") from error
+
+
+def reads_and_writes(choice: ModelChoice) -> bool:
+    """Whether the model is an encoder-decoder."""
+    name = resolve(choice.model)
+    try:
+        return bool(AutoConfig.from_pretrained(name).is_encoder_decoder)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"no model could be loaded from {name!r}: {error}") from error
+
+
+def choose_head(task: Task, head: Head | None, choice: ModelChoice) -> Head:
+    """The head asked for; else text for an encoder-decoder, and the task's first other one for an encoder."""
+    writes = reads_and_writes(choice)
+    fitting = [known for known in task.heads if (known == "text") == writes]
+    if head is None and not fitting:
+        kind = "an encoder-decoder" if writes else "an encoder"
+        raise UsageError(f"{choice.model} is {kind}, and {task.name} has only the heads {', '.join(task.heads)}")
+    try:
+        return task.check_head(head or fitting[0])
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def load_model(choice: ModelChoice, auto_class: Any, length: int, seed: int, vocabulary: int) -> PreTrainedModel:
+    """The model, ready for inputs of `length` tokens."""
+    given = choice.settings()
+    name = resolve(choice.model)
+    set_seed(seed)  # a new head starts from random weights
+    try:
+        if choice.fresh:
+            model = auto_class.from_config(AutoConfig.from_pretrained(name))
+        else:
+            model = auto_class.from_pretrained(name, dtype=torch.float32)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"no model could be loaded from {name!r}: {error}") from error
+    if model.config.vocab_size < vocabulary:
+        raise UsageError(
+            f"the tokenizer has {vocabulary} tokens, the model {model.config.vocab_size}: they do not belong together"
+        )
+    if model.config.model_type == "mra" and not torch.cuda.is_available():
+        raise UsageError("MRA's attention needs a GPU: without one it silently returns zeros")
+    saved = getattr(model.config, "vcc", None)
+    if not choice.vcc:
+        model = vcc.unwrap(model)
+        check_positions(model, length)
+        return model
+    base = vcc.VccConfig.from_dict(saved) if saved else paper_settings(length, model.config.num_hidden_layers)
+    try:
+        return vcc.wrap(model, replace(base, **given), max_length=needed_positions(model, length))
+    except TypeError as error:
+        known = ", ".join(family.model_type for family in FAMILIES)
+        raise UsageError(
+            f"VCC cannot wrap {type(model).__name__}, only models of these types: {known}; --vcc false runs it as it is"
+        ) from error
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def paper_settings(length: int, layers: int) -> "vcc.VccConfig":
+    """What the paper takes for this length and number of layers; where it has no such model, a third on windows."""
+    paper = paper_compression(length)
+    return vcc.VccConfig(scales=paper.scales, budget=paper.budget, window_layers=WINDOW_LAYERS.get(layers))
+
+
+def vip_name(model: PreTrainedModel) -> str | None:
+    """How the model is told which tokens matter most; None if it cannot be told."""
+    if isinstance(model, Wrapped):
+        return "vip_mask"
+    return "global_attention_mask" if model.config.model_type in ("led", "longformer") else None
+
+
+def padding(model: PreTrainedModel, length: int) -> int:
+    """What batches are padded to a multiple of. BigBird's output depends on padding, and after one short batch it stays
+    with full attention for good: it always gets the full length.
+    """
+    return length if model.config.model_type in ("big_bird", "bigbird_pegasus") else 1
+
+
+def needed_positions(model: PreTrainedModel, length: int) -> int | None:
+    """`length` where the model has fewer learned positions; None where there is nothing to extend."""
+    known = positions(model)
+    return length if known is not None and known < length else None
+
+
+def check_positions(model: PreTrainedModel, length: int) -> None:
+    known = positions(model)
+    if known is not None and known < length:
+        raise UsageError(
+            f"--length {length}: {type(model).__name__} has {known} positions; give --length {known}, or --vcc true"
+        )
+
+
+def positions(model: PreTrainedModel) -> int | None:
+    """How many tokens the model has positions for; None where positions are relative."""
+    config = model.config
+    if config.model_type.removeprefix("vcc-") in ("t5", "mt5", "longt5", "umt5"):
+        return None
+    number = getattr(config, "max_encoder_position_embeddings", getattr(config, "max_position_embeddings", None))
+    if number is None or number <= 0:
+        return None
+    offset = any(word in config.model_type for word in ("roberta", "longformer", "camembert"))
+    return number - (config.pad_token_id + 1 if offset else 0)  # these count positions from after the padding's

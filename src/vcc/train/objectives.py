@@ -1,0 +1,87 @@
+"""The three kinds of answers: which Hugging Face class gives them, and what learning them costs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from transformers import (
+    AutoModelForMultipleChoice,
+    AutoModelForQuestionAnswering,
+    AutoModelForSeq2SeqLM,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from vcc.data.collate import IGNORED, Collator
+from vcc.data.example import Head
+from vcc.data.features import Features
+from vcc.data.losses import choice_loss, span_loss
+from vcc.train.models import padding, vip_name
+from vcc.train.trainer import Batch
+
+AUTO_CLASSES: dict[Head, Any] = {
+    "span": AutoModelForQuestionAnswering,
+    "choice": AutoModelForMultipleChoice,
+    "text": AutoModelForSeq2SeqLM,
+}
+LABELS = {"start_positions", "end_positions", "labels", "spans", "choice_mask"}
+
+
+@dataclass(frozen=True)
+class Answering:
+    """Learn to answer with one head. `vips` is the name under which the model takes the mask of the VIPs, if any."""
+
+    head: Head
+    collator: Collator
+    vips: str | None
+
+    @staticmethod
+    def of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, head: Head, length: int) -> "Answering":
+        collator = Collator.of(tokenizer, head, padding(model, length))
+        has_types = getattr(model.config, "type_vocab_size", 1) > 1  # LED has none, RoBERTa one, whatever the tokenizer
+        return Answering(head, replace(collator, token_types=collator.token_types and has_types), vip_name(model))
+
+    def collate(self, items: Sequence[Features]) -> Batch:
+        batch = self.collator(items)
+        mask = batch.pop("vip_mask")
+        return batch if self.vips is None else {**batch, self.vips: mask}
+
+    def count(self, batch: Batch) -> Tensor:
+        """Answered examples; for text, tokens to generate."""
+        if self.head == "span":
+            return torch.tensor(len(batch["spans"]))
+        return (batch["labels"] != IGNORED).sum()
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Summed over what `count` counts. A document with several right spans is satisfied by any of them."""
+        if self.head == "text":
+            return text_loss(model, batch)
+        output = model(**inputs_of(batch))
+        if self.head == "choice":
+            return choice_loss(output.logits, batch["labels"], batch["choice_mask"]) * self.count(batch)
+        spans, mask = batch["spans"], batch["attention_mask"]
+        return span_loss(output.start_logits, output.end_logits, spans, mask) * len(spans)
+
+
+def text_loss(model: nn.Module, batch: Batch) -> Tensor:
+    """Cross entropy of the text to generate, summed over its tokens."""
+    labels = batch["labels"]  # (B, t)
+    shifted = plain(model).prepare_decoder_input_ids_from_labels(labels)  # (B, t)
+    return token_loss(model(**inputs_of(batch), decoder_input_ids=shifted, use_cache=False).logits, labels)
+
+
+def token_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Logits (B, t, V), labels (B, t); places that are ignored cost nothing."""
+    return cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, reduction="sum")
+
+
+def inputs_of(batch: Batch) -> Batch:
+    return {name: value for name, value in batch.items() if name not in LABELS}
+
+
+def plain(model: nn.Module) -> Any:
+    """The Hugging Face model below DistributedDataParallel."""
+    return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model

@@ -1,0 +1,281 @@
+"""Training, whatever is learned: the options, the run, and what a person sees when it does not work."""
+
+import contextlib
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol
+
+import torch
+import transformers
+from torch.utils.data import Dataset
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
+
+from vcc.errors import Failure, UsageError
+from vcc.train.checkpoint import CheckpointError, Found, checkpoints, lock, newest_good, remove_leftovers, set_aside
+from vcc.train.processes import from_first, rank, world_size
+from vcc.train.shard import check_launch
+from vcc.train.trainer import Objective, VccTrainer
+from vcc.train.watch import Board, Progress, say
+
+Precision = Literal["auto", "fp32", "bf16", "fp16"]
+# What may differ between a run and its continuation: where it runs and how it is watched, not what it computes.
+FREE = {
+    "source",
+    "out",
+    "resume",
+    "keep",
+    "save_every",
+    "log_every",
+    "gradient_accumulation",
+    "workers",
+    "device",
+    "fsdp",
+}
+
+
+@dataclass(frozen=True)
+class Training:
+    """How to train. Where nothing is given, the task's values are taken: the paper's."""
+
+    out: Annotated[Path, "folder of the run: checkpoints, logs, its configuration"]
+    resume: Annotated[bool, "go on from the newest good checkpoint in --out"] = False
+    steps: Annotated[int | None, "optimizer steps; instead of --epochs"] = None
+    epochs: Annotated[float | None, "passes over the training examples"] = None
+    minutes: Annotated[float | None, "stop after this much training time; the learning rate ends there too"] = None
+    batch_size: Annotated[int | None, "examples per optimizer step, over all devices"] = None
+    gradient_accumulation: Annotated[int, "split each batch into this many, to need less memory; same result"] = 1
+    lr: Annotated[float | None, "learning rate at its peak; it decays linearly to 0"] = None
+    head_lr_multiplier: Annotated[float, "learning rate of the new head, as a multiple of --lr"] = 1.0
+    warmup: Annotated[int | None, "steps until the peak; at most a tenth of all unless given"] = None
+    weight_decay: Annotated[float | None, "AdamW's decay of the matrices"] = None
+    clip: Annotated[float, "largest norm of the gradient; 0: do not clip"] = 1.0
+    precision: Annotated[Precision, "auto: the task's on a GPU, fp32 on a CPU"] = "auto"
+    gradient_checkpointing: Annotated[bool, "compute activations twice instead of keeping them"] = False
+    seed: Annotated[int, "of everything random: new weights, order, dropout, masks"] = 0
+    save_every: Annotated[int, "steps between checkpoints"] = 500
+    keep: Annotated[int, "checkpoints to keep"] = 2
+    log_every: Annotated[int, "steps between two points of the loss curve"] = 10
+    workers: Annotated[int, "processes that prepare batches; 0: the training process itself"] = 0
+    device: Annotated[Literal["auto", "cpu"], "auto: the GPU if there is one"] = "auto"
+    fsdp: Annotated[bool, "shard the model over the processes (FSDP2) instead of copying it (DDP)"] = False
+
+    def __post_init__(self) -> None:
+        for name in (
+            "steps",
+            "epochs",
+            "minutes",
+            "batch_size",
+            "gradient_accumulation",
+            "lr",
+            "save_every",
+            "keep",
+            "log_every",
+            "head_lr_multiplier",
+        ):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"--{name.replace('_', '-')} is {value}: it must be greater than 0")
+        for name in ("warmup", "weight_decay", "clip", "workers", "seed"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise ValueError(f"--{name.replace('_', '-')} is {value}: it must not be negative")
+        if self.steps is not None and self.epochs is not None:
+            raise ValueError(f"--steps {self.steps} and --epochs {self.epochs} were both given: give one of them")
+
+
+class Defaults(Protocol):
+    """What a task suggests."""
+
+    @property
+    def learning_rate(self) -> float: ...
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def epoch_count(self) -> int: ...
+    @property
+    def warmup_steps(self) -> int: ...
+    @property
+    def weight_decay(self) -> float: ...
+    @property
+    def precision(self) -> Literal["fp16", "bf16"]: ...
+
+
+def settle(training: Training, defaults: Defaults, examples: int, steps: int | None = None) -> Training:
+    """Every open choice made: the result says exactly what will be run. `steps` count where no length was given."""
+    if examples == 0:
+        raise UsageError("there is no training example")
+    batch = training.batch_size or defaults.batch_size
+    if training.steps is not None or training.epochs is not None or steps is None:
+        steps = training.steps or math.ceil((training.epochs or defaults.epoch_count) * examples / batch)
+    on_gpu = training.device == "auto" and torch.cuda.is_available()
+    precision = training.precision if training.precision != "auto" else defaults.precision if on_gpu else "fp32"
+    return replace(
+        training,
+        batch_size=batch,
+        steps=steps,
+        epochs=None,
+        lr=training.lr or defaults.learning_rate,
+        warmup=training.warmup if training.warmup is not None else min(defaults.warmup_steps, steps // 10),
+        weight_decay=training.weight_decay if training.weight_decay is not None else defaults.weight_decay,
+        precision=precision,
+    )
+
+
+def fit(
+    training: Training,
+    what: Mapping[str, Any],
+    model: PreTrainedModel,
+    objective: Objective,
+    data: Dataset[Any],
+    tokenizer: PreTrainedTokenizerBase | None,
+    length: int,
+    evaluate: Callable[[PreTrainedModel], dict[str, float]] | None = None,
+    eval_every: int | None = None,
+) -> Path:
+    """Train `model`, settled `training` on `data`; the last checkpoint. `what` names everything else that was chosen:
+    only a run with the same `what` and the same training options continues from a checkpoint.
+    """
+    everything = {**what, **asdict(training)}
+    chosen = {name: value for name, value in everything.items() if name not in FREE}
+    check_launch(training.fsdp)
+    arguments = training_arguments(training, eval_every)
+    trainer = VccTrainer(
+        model,
+        arguments,
+        objective,
+        data,
+        chosen,
+        tokenizer=tokenizer,
+        keep=training.keep,
+        head_lr_multiplier=training.head_lr_multiplier,
+        minutes=training.minutes,
+        sharded=training.fsdp,
+        evaluation=evaluate,
+    )
+    progress = Progress(trainer.take_tokens, trainer.clock)
+    if rank() == 0:
+        trainer.add_callback(progress)
+        trainer.add_callback(Board(training.out / "tensorboard"))
+    with contextlib.ExitStack() as stack:
+        stack.callback(progress.close)
+        if rank() == 0:
+            stack.enter_context(lock(training.out))
+        start = find_start(training, chosen)
+        if rank() == 0:
+            place = {"processes": world_size(), "torch": torch.__version__, "transformers": transformers.__version__}
+            (training.out / "run.json").write_text(json.dumps({**everything, **place}, indent=1, default=str))
+        with memory_advice(training, lambda: trainer.row_length or length):
+            trainer.train(resume_from_checkpoint=str(start) if start else None)
+    last = training.out / f"checkpoint-{trainer.state.global_step}"
+    say(f"done: {trainer.state.global_step} steps; the model is in {last}")
+    return last
+
+
+def find_start(training: Training, chosen: Mapping[str, Any]) -> Path | None:
+    """The checkpoint to go on from; the first process looks, and says what it finds."""
+
+    def look() -> tuple[Found | None, str | None]:
+        remove_leftovers(training.out)
+        try:
+            if training.resume:
+                return newest_good(training.out, chosen), None
+            if present := checkpoints(training.out):
+                return None, f"{present[0]} exists already: give --resume to go on from it, or another --out"
+            return None, None
+        except CheckpointError as error:
+            return None, str(error)
+
+    found, problem = from_first(look() if rank() == 0 else (None, None))
+    if problem:
+        raise UsageError(problem)
+    if found is None:
+        return None
+    for line in found.report():
+        say(line)
+    if rank() == 0:
+        for path, _ in found.rejected:
+            say(f"kept for inspection: {set_aside(path)}")
+    return found.path
+
+
+def training_arguments(training: Training, eval_every: int | None = None) -> TrainingArguments:
+    """In the words of the Hugging Face Trainer."""
+    assert training.batch_size and training.steps and training.lr is not None
+    pieces = training.gradient_accumulation * world_size()
+    if training.batch_size % pieces:
+        raise UsageError(
+            f"--batch-size {training.batch_size} must divide into {pieces} equal pieces: "
+            f"{training.gradient_accumulation} of gradient accumulation times {world_size()} processes"
+        )
+    on_cpu = training.device == "cpu" or not torch.cuda.is_available()
+    if on_cpu and training.precision == "fp16":
+        raise UsageError("--precision fp16 needs a GPU: use fp32 or bf16 on a CPU")
+    return TrainingArguments(
+        output_dir=str(training.out),
+        max_steps=training.steps,
+        num_train_epochs=1,
+        per_device_train_batch_size=training.batch_size // pieces,
+        gradient_accumulation_steps=training.gradient_accumulation,
+        learning_rate=training.lr,
+        warmup_steps=training.warmup or 0,
+        weight_decay=training.weight_decay or 0.0,
+        max_grad_norm=training.clip,
+        fp16=training.precision == "fp16",
+        bf16=training.precision == "bf16",
+        gradient_checkpointing=training.gradient_checkpointing,
+        gradient_checkpointing_kwargs={"use_reentrant": False} if training.gradient_checkpointing else None,
+        seed=training.seed,
+        save_strategy="steps",
+        save_steps=training.save_every,
+        eval_strategy="steps" if eval_every else "no",
+        eval_steps=eval_every,
+        logging_strategy="steps",
+        logging_steps=training.log_every,
+        logging_nan_inf_filter=False,
+        dataloader_num_workers=training.workers,
+        dataloader_pin_memory=not on_cpu,
+        remove_unused_columns=False,
+        use_cpu=on_cpu,
+        ddp_backend="gloo" if on_cpu and world_size() > 1 else None,
+        report_to="none",
+        disable_tqdm=True,
+    )
+
+
+@contextlib.contextmanager
+def memory_advice(training: Training, length: Callable[[], int]) -> Iterator[None]:
+    """Turn an out-of-memory error into what did not fit, the length at that moment, and what to try."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise OutOfMemory(advice(training, length())) from error
+
+
+class OutOfMemory(Failure):
+    """The message says which length and batch did not fit, and what to try."""
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    words = ("out of memory", "can't allocate memory", "not enough memory")
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(word in str(error) for word in words)
+
+
+def advice(training: Training, length: int) -> str:
+    batch, pieces = training.batch_size or 1, training.gradient_accumulation
+    each = max(1, batch // (pieces * world_size()))
+    tries = []
+    if each > 1:
+        tries.append(f"--gradient-accumulation {2 * pieces} (the same result, {max(1, each // 2)} at a time)")
+    if not training.gradient_checkpointing:
+        tries.append("--gradient-checkpointing")
+    if training.precision == "fp32" and training.device == "auto":
+        tries.append("--precision bf16")
+    if not training.fsdp:
+        tries.append("--fsdp on several devices")
+    tries.append(f"--length {length // 2}")
+    return f"out of memory: length {length} with {each} examples at a time did not fit. Try {', or '.join(tries)}."

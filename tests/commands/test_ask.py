@@ -1,0 +1,178 @@
+"""The commands on documents, as a person types them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.documents import small_model
+from vcc.cli import guarded
+from vcc.commands.ask import ask
+from vcc.commands.index import index
+from vcc.commands.options import call
+from vcc.commands.review import review
+from vcc.commands.see import see
+from vcc.documents.asker import Asker
+from vcc.documents.clauses import CLAUSES
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return small_model.saved(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "cache" / "vcc" / "indexes"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "words.txt"
+    path.write_text(small_model.text(300))
+    return str(path)
+
+
+def run(function: Callable[..., Any], *arguments: Any) -> int:
+    return guarded(lambda: call(function, [str(argument) for argument in arguments], f"vcc {function.__name__}"))
+
+
+def test_ask_prints_answers_and_how_the_document_was_read(
+    file: str, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert guarded(lambda: ask(file, ("w1 w2?", "w3?"), top=2, model=model)) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.index("w1 w2?") < shown.index("w3?")
+    for word in ("none cut", "rows", "compression", "reading", "asking"):
+        assert word in shown
+
+
+def test_ask_speaks_json_and_writes_a_page(file: str, model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(ask, file, "w1 w2?", "--model", model, "--top", 2, "--html", "page.html", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    text = Path(file).read_text()
+    [reply] = found["replies"]
+    assert reply["question"] == "w1 w2?" and len(reply["answers"]) == 2
+    for answer in reply["answers"]:
+        assert text[answer["start"] : answer["end"]] == answer["text"]
+        assert " ".join(answer["text"].split()) in answer["sentence"]
+    assert found["facts"]["tokens"] >= 300 and found["facts"]["tokens_cut"] == 0
+    page = Path("page.html").read_text()
+    assert page.startswith("<!doctype html>") or page.startswith("<!DOCTYPE html>")
+    assert "http" not in page.replace("http://www.w3.org", "") and not Path(".page.html.writing").exists()
+
+
+def test_the_second_ask_does_not_read_again_and_no_cache_keeps_nothing(
+    file: str, model: str, cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = [file, "w1", "--model", model, "--json"]
+    assert run(ask, *start, "--no-cache") == 0
+    assert not cache.exists()
+    first = json.loads(capsys.readouterr().out)
+    assert run(ask, *start) == 0
+    assert json.loads(capsys.readouterr().out)["facts"]["reading_seconds"] > 0
+    monkeypatch.setattr(Asker, "index", lambda *_: pytest.fail("the document was read again"))
+    assert run(ask, *start) == 0
+    last = json.loads(capsys.readouterr().out)
+    assert last["replies"] == first["replies"] and last["facts"]["reading_seconds"] == 0
+
+
+def test_review_asks_every_clause_and_writes_a_report(
+    file: str, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(review, file, "--model", model) == 0
+    assert Path("words.review.html").is_file()
+    capsys.readouterr()
+    assert run(review, file, "--model", model, "--json", "--html", "other.html") == 0
+    replies = json.loads(capsys.readouterr().out)["replies"]
+    assert [reply["name"] for reply in replies] == [clause.name for clause in CLAUSES] and len(replies) == 41
+    assert all(clause.group in Path("other.html").read_text() for clause in CLAUSES)
+
+
+def test_see_draws_the_map_three_times(file: str, model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    start = [file, "w5?", "--model", model]
+    assert run(see, *start, "--html", "map.html", "--png", "map.png") == 0
+    shown = capsys.readouterr().out
+    assert "layer 2" in shown and "layer 3" in shown and "none cut" in shown
+    assert Path("map.png").read_bytes().startswith(b"\x89PNG") and "layer 3" in Path("map.html").read_text()
+    assert run(see, *start, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["passages"] and found["passages"][0]["openness"] == 1.0
+    assert run(see, *start, "--png", "map.jpg") == 2
+
+
+def test_without_a_question_a_person_is_prompted_until_an_empty_line(
+    file: str, model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed = iter(["w1 w2?", "w3?", ""])
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", lambda _: next(typed))
+    assert guarded(lambda: ask(file, (), model=model)) == 0
+    shown = capsys.readouterr().out
+    assert next(typed, "nothing") == "nothing" and shown.count(" s\n") == 2 and "An empty line ends" in shown
+
+
+def test_index_keeps_lists_and_clears(
+    file: str, model: str, cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert guarded(lambda: index((file,), model=model)) == 0
+    assert "tokens/s" in capsys.readouterr().out and len(list(cache.iterdir())) == 1
+    assert guarded(lambda: index((file,), model=model)) == 0
+    assert "was read before" in capsys.readouterr().out
+    assert guarded(lambda: index((), list=True)) == 0
+    shown = capsys.readouterr().out
+    assert "words" in shown and "1 index," in shown and "kB" in shown and not shown.count("  \n")
+    assert guarded(lambda: index((), clear=True)) == 0
+    assert "removed 1 index," in capsys.readouterr().out and list(cache.iterdir()) == []
+
+
+def test_what_is_asked_wrongly_exits_with_2_and_says_why(
+    file: str, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vcc.documents.shipped.SHIPPED", tmp_path / "nowhere")
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "binary.txt").write_bytes(bytes(range(256)) * 4)
+    for work, word in (
+        (lambda: ask("nowhere.txt", ("w1",), model=model), "no such file"),
+        (lambda: ask("empty.txt", ("w1",), model=model), "empty.txt"),
+        (lambda: review("binary.txt", model=model), "binary.txt"),
+        (lambda: ask(file, (), model=model), "ask at least one"),
+        (lambda: see(file, " ", model=model), "holds no word"),
+        (lambda: ask(file, ("w1",), top=0, model=model), "--top is 0"),
+        (lambda: see(file, "w1", png=Path("away/map.png"), model=model), "no folder away"),
+        (lambda: ask(file, ("w1",)), "--model"),
+        (lambda: ask(file, ("w1",), model=str(tmp_path)), "no config.json"),
+        (lambda: index(()), "--list and --clear"),
+        (lambda: index((file,), clear=True), "--list and --clear"),
+        (lambda: index(("nowhere.txt",), model=model), "no such file"),
+    ):
+        assert guarded(work) == 2, word
+        assert word in capsys.readouterr().err
+
+
+def test_interrupted_reading_leaves_no_index(
+    file: str, model: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("vcc.documents.asker.build_tree", interrupted)
+    assert guarded(lambda: ask(file, ("w1",), model=model)) == 130
+    assert not cache.exists() or not list(cache.iterdir())
+
+
+def test_a_document_from_a_pipe_is_asked_too(file: str, model: str) -> None:
+    code = f"from vcc.commands.ask import ask; ask('-', ('w1',), json=True, model={model!r})"
+    done = subprocess.run([sys.executable, "-c", code], input=Path(file).read_bytes(), capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["document"]["title"] == "standard input"

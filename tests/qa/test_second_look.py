@@ -1,0 +1,67 @@
+"""Which passages get a second look, and what stands in their windows."""
+
+import numpy as np
+import torch
+
+from tests.tiny import random_rows
+from vcc.core.cut import Cut
+from vcc.core.tree import build_tree
+from vcc.data.answers import ScoredSpan as Scored
+from vcc.data.features import Frame
+from vcc.data.framing import framed_places
+from vcc.qa.second_look import BEHIND, NEAR, Passage, batch, best_nodes, passages, room
+
+FRAME = Frame(np.array([101]), np.array([102]), np.array([102]), 1)
+
+
+def test_passages_surround_the_best_spans_and_no_span_is_looked_at_twice() -> None:
+    spans = [[Scored(50, 51, 3.0), Scored(52, 55, 2.0), Scored(10, 12, 1.0), Scored(99, 99, 0.0)], [Scored(0, 3, 0.0)]]
+    assert passages(spans, [[], []], [20, 10], 100, looks=2) == [Passage(0, 40), Passage(0, 1), Passage(1, 0)]
+    last = passages(spans, [[], []], [20, 10], 100, looks=3)[2]
+    assert last == Passage(0, 80), "the last passage ends with the document"
+    assert passages([[Scored(2, 4, 0.0)]], [[]], [20], 8, looks=1) == [Passage(0, 0)], "shorter than a passage"
+    assert passages([[]], [[]], [20], 8, looks=1) == []
+
+
+def test_spans_without_a_chance_are_not_looked_at_but_the_best_one_is() -> None:
+    spans = [[Scored(5, 5, -BEHIND - 1), Scored(90, 90, -BEHIND - 1)], [Scored(5, 5, 0.0), Scored(90, 90, 1 - BEHIND)]]
+    assert [passage.question for passage in passages(spans, [[], []], [10, 10], 100, looks=6)] == [0, 1, 1]
+
+
+def test_nodes_and_spans_take_turns() -> None:
+    spans = [[Scored(5, 5, 2.0), Scored(200, 202, 1.0), Scored(300, 300, 0.0)]]
+    nodes = [[Scored(400, 415, 0.5), Scored(200, 215, 0.4), Scored(500, 515, 0.4 * NEAR)]]
+    found = passages(spans, nodes, [20], 1000, looks=9)
+    assert [passage.start for passage in found] == [0, 397, 191, 197, 290], "the last node has no chance"
+    assert passages(spans, nodes, [20], 1000, looks=3) == found[:3]
+
+
+def test_nodes_are_spans_of_the_document() -> None:
+    """Windows of 16 tokens between two special ones; of 3 questions each sees 2 of 4 coarse nodes' children."""
+    tree = build_tree(random_rows(3, 64), (16, 4, 1))
+    wanted = torch.tensor([[0, 3], [1, 2], [0, 1]])
+    shares = torch.rand(3, 8)
+    cut = Cut((wanted, wanted), (), (wanted, wanted), (), (torch.rand(3, 4), shares))
+    places = framed_places(56, 16, FRAME)
+    for i, some in enumerate(best_nodes(cut, tree, places, 3)):
+        order = shares[i].argsort(descending=True)[:3].tolist()
+        nodes = [int(wanted[i, j // 4]) * 4 + j % 4 for j in order]
+        assert [one.score for one in some] == shares[i, order].tolist()
+        for one, node in zip(some, nodes, strict=True):
+            inside = [t for t, place in enumerate(places) if place // 4 == node]
+            assert (one.first, one.last) == (inside[0], inside[-1])
+
+
+def test_windows_hold_the_question_and_the_passage() -> None:
+    document, questions = np.arange(1000, 1030), [np.array([7, 8]), np.array([9])]
+    rooms = [room(question, FRAME, 10) for question in questions]
+    given = batch([(questions[0], document[3 : 3 + rooms[0]]), (questions[1], document[28 : 28 + rooms[1]])], FRAME)
+    assert given.ids[0].tolist() == [101, 7, 8, 102, 1003, 1004, 1005, 1006, 1007, 102]
+    assert given.ids[1].tolist() == [101, 9, 102, 1028, 1029, 102, 0, 0, 0, 0]
+    assert given.mask[1].tolist() == [1] * 6 + [0] * 4
+    assert given.types[0].tolist() == [0] * 4 + [1] * 6 and given.types[1, :6].tolist() == [0, 0, 0, 1, 1, 1]
+    assert torch.equal(given.first, torch.tensor([4, 3])) and torch.equal(given.end, torch.tensor([9, 5]))
+
+
+def test_a_question_may_leave_no_room() -> None:
+    assert [room(np.arange(n), FRAME, 10) for n in (0, 6, 7, 20)] == [7, 1, 0, 0]

@@ -1,0 +1,190 @@
+"""The training script asks as the product does, and its pages hold the answers where they say."""
+
+import math
+import random
+import sys
+import unittest.mock
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertConfig, BertForQuestionAnswering
+
+import vcc
+from vcc.data.answers import apart
+from vcc.qa.second_look import batch
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "shipped_model"))
+
+from data import ASKED, REWORDED, TWISTED, Haystack, Mixture, Page, Prepared, Question, Unit, hide, load, save
+from ways import CLS, SEP, ReadByVcc, ReadByWindows, ReadTwice
+
+SETTINGS = vcc.VccConfig(
+    scales=(32, 8, 1), budget=(3, 4), window=24, window_layers=1, vip_window="own", explore=0.0, dense_below=0
+)
+QUESTIONS = (Question(np.array([300, 301]), ((5, 7),)), Question(np.array([302, 303, 304, 305]), ()))
+
+
+def model(settings: vcc.VccConfig | None = SETTINGS) -> BertForQuestionAnswering:
+    torch.manual_seed(0)
+    made = BertForQuestionAnswering(
+        BertConfig(
+            vocab_size=2000,
+            hidden_size=16,
+            num_hidden_layers=3,
+            num_attention_heads=2,
+            intermediate_size=16,
+            max_position_embeddings=512,
+            initializer_range=0.3,
+            attention_probs_dropout_prob=0.0,
+        )
+    ).eval()
+    return vcc.wrap(made, settings) if settings else made
+
+
+def page(n: int, seed: int = 0) -> Page:
+    return Page(np.random.default_rng(seed).integers(200, 1900, n), QUESTIONS)
+
+
+def test_pages_of_a_batch_are_asked_as_each_alone_by_one_forward_pass() -> None:
+    way, pages = ReadByVcc(model()), [page(100), page(77, seed=1)]
+    owner = torch.tensor([0, 0, 1, 1])
+    with torch.no_grad():
+        tree = way.read(pages)
+        asked = [q.ids for q in QUESTIONS] * 2
+        logits = way.logits(pages, tree, asked, owner, SETTINGS, [])
+        for i, (question, owned) in enumerate(zip(asked, [pages[0]] * 2 + [pages[1]] * 2, strict=True)):
+            read, places = [], []
+            for start in range(0, len(owned.ids), 22):
+                piece = owned.ids[start : start + 22].tolist()
+                places += range(len(read) + 1, len(read) + 1 + len(piece))
+                read += [CLS, *piece, SEP]
+            ids = torch.tensor([[CLS, *question, SEP, *read]])
+            first = (torch.arange(ids.shape[1]) < len(question) + 2).long()[None]
+            out = way.model(input_ids=ids, token_type_ids=1 - first, vip_mask=first)
+            both = torch.stack([out.start_logits[0], out.end_logits[0]], 1)
+            expected = torch.cat([both[:1], both[len(question) + 2 :][places]])
+            torch.testing.assert_close(logits[i, : len(expected)], expected, atol=1e-5, rtol=1e-5)
+            assert (logits[i, len(expected) :] < -1e8).all(), "beyond the end of a page nothing can be chosen"
+
+
+def test_every_way_learns_from_pages_and_finds_spans_inside_them() -> None:
+    pages = [page(100), page(60, seed=1)]
+    for way in (ReadByVcc(model()), ReadByWindows(model(None), size=64, stride=32), ReadTwice(model())):
+        loss = next(way.losses(pages))
+        loss.backward()
+        assert loss.isfinite() and way.model.qa_outputs.weight.grad.abs().sum() > 0
+        assert way.model.bert.encoder.layer[0].attention.self.query.weight.grad.abs().sum() > 0
+        for found in way.find(pages[0]):
+            kept = apart(found, 5)
+            assert kept and all(0 <= one.first <= one.last < 100 for one in kept)
+            pairs = [(one, other) for one in kept for other in kept if one is not other]
+            assert all(one.last < other.first or one.first > other.last for one, other in pairs)
+
+
+def test_choosing_is_taught_until_the_answers_node_has_all_of_the_score() -> None:
+    way, pages = ReadByVcc(model()), [page(100)]
+    tree, steps = way.read(pages), []
+    owner = torch.zeros(2, dtype=torch.long)
+    way.logits(pages, tree, [q.ids for q in QUESTIONS], owner, SETTINGS, steps)
+    step = steps[0]
+    asked = (replace(QUESTIONS[0], spans=((4, 6),)), QUESTIONS[1])
+    # Behind a [CLS], tokens 4 to 6 end node 0 of both scales; the second question, without an answer, teaches nothing.
+    for share, loss in ((1.0, 0.0), (0.25, math.log(4))):
+        scores = []
+        for score in step.cut.scores:
+            made = torch.full_like(score, (1 - share) / (score.shape[1] - 1))
+            made[0, 0] = share
+            scores.append(made)
+        known = replace(
+            step,
+            cut=replace(
+                step.cut, scores=tuple(scores), opened_nodes=(torch.arange(3).expand(2, 3), step.cut.opened_nodes[1])
+            ),
+        )
+        assert way.choosing_loss(pages, asked, tree, [known]).item() == pytest.approx(loss, abs=1e-5)
+
+
+# ----------------------------------------------------------------------------------------------------------------- data
+
+
+def units(number: int, owners: int, length: int, start: int) -> tuple[Unit, ...]:
+    """Texts in which each token is a different number, with an answer whose tokens tell where it is from."""
+    made = []
+    for i in range(number):
+        ids = np.arange(start + i * length, start + (i + 1) * length) % 60_000
+        spans = ((3, 5),)
+        made.append(
+            Unit(
+                ids,
+                (
+                    Question(np.array([i]), spans),
+                    Question(np.array([i, i]), spans, REWORDED),
+                    Question(np.array([i, 9]), (), TWISTED),
+                ),
+                i % owners,
+            )
+        )
+    return tuple(made)
+
+
+@pytest.fixture(scope="module")
+def prepared() -> Prepared:
+    contracts = tuple(Unit(u.ids, u.questions[:2], u.owner) for u in units(8, 8, 3000, 0))
+    sets = {
+        "cuad_train": contracts,
+        "squad_train": units(40, 4, 100, 30_000),
+        "squad2_train": units(8, 2, 90, 40_000),
+        "hotpot_train": units(3, 3, 200, 50_000),
+        "musique_train": units(3, 3, 200, 52_000),
+    }
+    return Prepared(sets, {"train": np.arange(20_000) % 997})
+
+
+def test_prepared_data_survive_the_file(prepared: Prepared, tmp_path: Path) -> None:
+    save(prepared, tmp_path / "tokens.xz")
+    back = load(tmp_path / "tokens.xz")
+    for name, some in prepared.units.items():
+        for old, new in zip(some, back.units[name], strict=True):
+            assert (old.ids == new.ids).all() and old.owner == new.owner
+            for q, r in zip(old.questions, new.questions, strict=True):
+                assert (q.ids == r.ids).all() and (q.spans, q.kind) == (r.spans, r.kind)
+
+
+def test_hidden_units_are_where_they_are_said_to_be(prepared: Prepared) -> None:
+    some, chance = prepared.units["squad_train"][:3], random.Random(0)
+    ids, starts = hide(some, Haystack(prepared.books["train"], prepared.units["squad_train"]), 5000, chance)
+    assert 5000 <= len(ids) <= 5200
+    for unit, start in zip(some, starts, strict=True):
+        assert (ids[start : start + len(unit.ids)] == unit.ids).all()
+
+
+@pytest.mark.parametrize("progress", [0.0, 0.3, 1.0])
+def test_batches_fit_and_their_answers_are_in_place(prepared: Prepared, progress: float, tmp_path: Path) -> None:
+    save(prepared, tmp_path / "tokens.xz")  # numbers the questions
+    mixture = Mixture(load(tmp_path / "tokens.xz"), tokens=12_000, shortest=600, longest=9000, progress=progress)
+    kinds = set()
+    for _, pages in zip(range(40), mixture, strict=False):
+        assert pages and max(len(page.ids) for page in pages) <= 1.1 * mixture.limit + 300
+        for made in pages:
+            assert made.questions
+            for q in made.questions:
+                kinds.add((q.kind, bool(q.spans)))
+                for a, b in q.spans:  # an answer is tokens 3 to 5 of its text, three numbers in a row
+                    assert made.ids[a + 1] == made.ids[a] + 1 and b == a + 2 and made.ids[a] % 10 == 3
+    assert {(ASKED, True), (ASKED, False), (REWORDED, True), (TWISTED, False)} <= kinds
+
+
+def test_an_unanswerable_question_is_asked_of_the_paragraph_it_is_about() -> None:
+    way = ReadByWindows(model(None), size=128, stride=64)
+    ids = np.arange(3000) % 1900
+    asked = replace(QUESTIONS[1], near=1500)
+    seen: list[list[int]] = []
+    for _ in range(5):
+        with unittest.mock.patch(
+            "ways.batch", side_effect=lambda pairs, frame: seen.extend(p[1] for p in pairs) or batch(pairs, frame)
+        ):
+            next(way.losses([Page(ids, (asked,))]))
+    assert sum(1500 in window for window in seen) >= 5 and len(seen) == 10
