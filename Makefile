@@ -48,7 +48,7 @@ demo: $(READY) ## Ask a contract and a whole novel on this machine's CPU; pages 
 	@echo "Look at the pages in $(DEMO): contract.html, novel.html and heatmap.html."
 
 demo-core: $(READY) ## Compress a long sequence, show what each layer keeps, check it against the dense formula
-	@PYTHONPATH=. $(BIN)/python examples/synthetic.py
+	@$(BIN)/python examples/synthetic.py
 
 test-deep: $(READY) ## All tests with the slow ones, 10,000 cases for each property (an hour)
 	@HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -m ""

@@ -11,10 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from tests.oracle import layer_by_matrices
-from tests.tiny import TinyHost, random_rows, tiny_host
 from vcc import VccConfig, encode
 from vcc.encode import Step
+from vcc.testing import TinyHost, layer_by_matrices, random_rows, tiny_host
 
 WIDTH, LAYERS, EXACT = 64, 6, 1e-10
 VIPS = [0, 1, 2, 3, 500, 501, 900, 901]

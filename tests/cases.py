@@ -6,8 +6,8 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.tiny import random_rows
 from vcc import Rows, VccConfig
+from vcc.testing import random_rows
 
 SCALES = [(1,), (2, 1), (4, 1), (16, 1), (4, 2, 1), (16, 4, 1), (6, 2, 1), (32, 2, 1), (12, 6, 3, 1), (64, 16, 4, 1)]
 

@@ -1,8 +1,11 @@
 import json
 
 import pytest
+import torch
 
-from vcc import VccConfig
+from vcc import VccConfig, encode
+from vcc.core.score import SCORES
+from vcc.testing import random_rows, tiny_host
 
 
 def test_a_configuration_survives_json() -> None:
@@ -71,3 +74,11 @@ def test_unknown_settings_are_refused_by_name() -> None:
 def test_more_window_layers_than_the_model_has_are_refused() -> None:
     with pytest.raises(ValueError, match="window_layers=9: this model has only 6 layers"):
         VccConfig(window_layers=9).resolved(6)
+
+
+def test_a_new_score_is_a_row_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCORES, "place", lambda attention, vips, nodes: nodes.positions)
+    config = VccConfig(scales=(4, 1), budget=(1,), window_layers=0, score="place")
+    opened: list[list[list[int]]] = []
+    encode(tiny_host(), random_rows(1, 16), torch.zeros(1, 16), config, lambda step: opened.append(step.cut.opened_nodes[0].tolist()))  # fmt: skip # noqa: E501
+    assert opened == [[[3]]] * 3

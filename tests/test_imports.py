@@ -19,6 +19,7 @@ ORDER = [
     {"attention"},
     {"config"},
     {"encode"},
+    {"testing"},
     {"hosts"},
     {"vcc"},  # the package itself: the public names
     {"data"},

@@ -2,10 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from vcc.core.cut import check_budget
+from vcc.core.score import SCORES
 from vcc.core.tree import check_scales
+
+if TYPE_CHECKING:
+    ScoreName = str
+else:
+    ScoreName = Literal[tuple(SCORES)]  # so that a command line made of these fields lists them
 
 
 @dataclass(frozen=True)
@@ -23,7 +29,7 @@ class VccConfig:
     vip_window: Literal["inline", "own"] = "inline"
     """VIPs stay in the windows of their neighbours, or get windows of their own, so that the states of the rest of the
     document do not depend on them."""
-    score: Literal["attention", "similarity"] = "attention"
+    score: ScoreName = "attention"
     """What opens a node: the attention that VIPs pay it (the paper's), or how alike its mean and theirs are."""
     explore: float = 0.1
     """In training, the probability that a cut is drawn at random."""
@@ -43,7 +49,7 @@ class VccConfig:
         ok = self.window_layers is None or whole(self.window_layers, 0)
         require(ok, "window_layers", self.window_layers, "None or a whole number of layers, at least 0")
         require(self.vip_window in ("inline", "own"), "vip_window", self.vip_window, '"inline" or "own"')
-        require(self.score in ("attention", "similarity"), "score", self.score, '"attention" or "similarity"')
+        require(self.score in SCORES, "score", self.score, " or ".join(f'"{name}"' for name in SCORES))
         number = isinstance(self.explore, (int, float)) and not isinstance(self.explore, bool)
         require(number and 0 <= self.explore <= 1, "explore", self.explore, "a probability, from 0 to 1")
         ok = self.dense_below == "auto" or whole(self.dense_below, 0)

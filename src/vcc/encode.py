@@ -4,8 +4,8 @@ windows -> split VIPs from context -> tree -> each layer: choose, read, layer, w
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from vcc.config import VccConfig
-from vcc.core.cut import Cut, add_to_cut, choose_cut, tap_cut
+from vcc.core.cut import Cut, add_to_cut, choose_cut, read_cut_and_pass_tree
 from vcc.core.rows import Rows, check_counts, concat_rows
-from vcc.core.score import vip_similarity
-from vcc.core.tree import SegmentTree, build_tree, copy_tree, flatten_tree
-from vcc.core.vips import Layout, check_mask, join_vips, split_vips, unseat
-from vcc.core.windows import join_windows, split_windows
+from vcc.core.score import SCORES
+from vcc.core.state import Compressed, Windowed
+from vcc.core.tree import SegmentTree, build_tree, copy_tree
+from vcc.core.vips import Layout, check_mask, pack, split_vips
 
 WINDOWED_AT_ONCE = 2**18  # tokens; a layer needs many times their memory for its feed-forward part
 
@@ -55,132 +55,104 @@ class Step:
     whole: Callable[[], Rows]  # the whole sequence after this layer, rebuilt on demand
 
 
-def encode(
-    host: Host,
-    rows: Rows,
-    vip_mask: Tensor,
-    config: VccConfig,
-    watch: Callable[[Step], None] | None = None,
-) -> Rows:
+Watch = Callable[[Step], None]
+
+
+def encode(host: Host, rows: Rows, vip_mask: Tensor, config: VccConfig, watch: Watch | None = None) -> Rows:
     """Run every layer of `host` over `rows`, seeing only the VIPs and a cut through the rest. -> Rows like `rows`."""
     check_mask(vip_mask, rows.counts, "vip_mask")
     check_counts(rows.counts)
     config = config.resolved(host.num_layers)
-
-    # Padding moves to the end, so that windows and segments do not depend on where it was.
-    _, packed, seats = split_vips(rows, torch.zeros_like(vip_mask), capacity=0)
-    vip_mask = vip_mask.gather(1, seats.tokens)
-
-    def unpack(packed: Rows) -> Rows:
-        return unseat(packed, seats)
-
-    if config.vip_window == "inline":
-        (packed,) = run_windows(host, [packed], config, watch, lambda parts: unpack(parts[0]))
-        vips, context, layout = split_vips(packed, vip_mask, config.max_vips)
-    else:
-        vips, context, layout = split_vips(packed, vip_mask, config.max_vips)
-        together = lambda parts: unpack(join_vips(parts[0], parts[1], layout))
-        vips, context = run_windows(host, [vips, context], config, watch, together)
-
-    whole = partial(materialise, layout=layout, unpack=unpack)
-    return whole(*run_layers(host, vips, build_tree(context, config.scales), config, watch, whole))
+    if config.vip_window == "own":
+        vips, context, layout = split_vips(rows, vip_mask, config.max_vips)
+        vips, context = run_windows(host, [vips, context], config, watch, layout)
+    else:  # VIPs stay among their neighbours until the windows are done
+        packed, packing = pack(rows)
+        (packed,) = run_windows(host, [packed], config, watch, packing)
+        vips, context, layout = split_vips(packed, vip_mask.gather(1, packing.tokens), config.max_vips)
+        layout = packing.then(layout)
+    state = Compressed(vips, build_tree(context, config.scales), layout)
+    return run_layers(host, state, config, watch).whole()
 
 
-def read_once(host: Host, context: Rows, config: VccConfig) -> SegmentTree:
-    """A context's windows and tree, which no VIP has a part in: read a document once, `ask` it many times.
+def read_once(host: Host, pieces: Iterable[Rows], config: VccConfig) -> SegmentTree:
+    """The windows and the tree of contexts, which no VIP has a part in: read a document once, `ask` it many times.
 
-    With `vip_window="own"`, asking gives what `encode` gives on VIPs and context together.
+    `pieces` are consecutive stretches of the contexts, each but the last a whole number of windows of tokens; often one
+    is all there is. With `vip_window="own"`, asking gives what `encode` gives on VIPs and context together.
     """
-    check_counts(context.counts)
     config = config.resolved(host.num_layers)
-    _, packed, _ = split_vips(context, torch.zeros_like(context.counts), capacity=0)
-    (packed,) = run_windows(host, [packed], config, None, lambda parts: parts[0])
-    return build_tree(packed, config.scales)
+    read: list[Rows] = []
+    for piece in pieces:
+        check_counts(piece.counts)
+        if read and len(read[-1]) % config.window:
+            raise ValueError(f"a piece of {len(read[-1])} rows, not the last, must be a multiple of {config.window=}")
+        read += run_windows(host, [pack(piece)[0]], config)
+    return build_tree(read[0] if len(read) == 1 else concat_rows(*read), config.scales)
 
 
 def ask(
-    host: Host, vips: Rows, tree: SegmentTree, config: VccConfig, watch: Callable[[Step], None] | None = None
-) -> tuple[Rows, SegmentTree]:
-    """Run the layers for VIPs (B, p) over a tree that was read before, of B contexts or of one that all share.
-
-    -> the VIPs and the tree after the last layer. The tree given stays as it is.
-    """
-    config = config.resolved(host.num_layers)
-    (vips,) = run_windows(host, [vips], config, None, lambda parts: parts[0])
-    own = copy_tree(tree, vips.hidden.shape[0])
-    return run_layers(host, vips, own, config, watch, lambda vips, tree: flatten_tree(tree))
-
-
-def layer_on_windows(host: Host, index: int, windows: Rows) -> Tensor:
-    """One layer on all windows; without gradients some at a time, because nothing but memory is gained by more."""
-    some = max(1, WINDOWED_AT_ONCE // len(windows))
-    if torch.is_grad_enabled() or windows.hidden.shape[0] <= some:
-        return host.layer(index, windows, consecutive=True)
-    parts = zip(windows.hidden.split(some), windows.counts.split(some), windows.positions.split(some), strict=True)
-    return torch.cat([host.layer(index, Rows(*part, windows.pattern), consecutive=True) for part in parts])
-
-
-def run_layers(
     host: Host,
     vips: Rows,
     tree: SegmentTree,
     config: VccConfig,
-    watch: Callable[[Step], None] | None,
-    whole: Callable[[Rows, SegmentTree], Rows],
+    watch: Watch | None = None,
+    owner: Tensor | None = None,
 ) -> tuple[Rows, SegmentTree]:
-    """The compressed layers. Without gradients the tree is changed in place."""
-    for index in range(config.window_layers or 0, host.num_layers):
-        vips, tree, cut = layer_step(host, index, vips, tree, config)
-        if watch:
-            seen = len(vips) + sum(kept.shape[1] for kept in cut.kept)
-            watch(Step(index, seen, cut, tree, partial(whole, vips, tree)))
-    return vips, tree
+    """Run the layers for VIPs (B, p) over trees that were read before: for element i that of context owner[i]; without
+    `owner` (B,), one that all share, or one each.
+
+    -> the VIPs and their trees after the last layer. The tree given stays as it is; gradients reach it.
+    """
+    config = config.resolved(host.num_layers)
+    (vips,) = run_windows(host, [vips], config)
+    state = run_layers(host, Compressed(vips, copy_tree(tree, len(vips.hidden), owner)), config, watch)
+    return state.vips, state.tree
 
 
 def run_windows(
-    host: Host,
-    parts: list[Rows],
-    config: VccConfig,
-    watch: Callable[[Step], None] | None,
-    whole: Callable[[list[Rows]], Rows],
+    host: Host, parts: Sequence[Rows], config: VccConfig, watch: Watch | None = None, layout: Layout | None = None
 ) -> list[Rows]:
-    """The first layers, on windows of each part."""
-    pieces, frames = zip(*(split_windows(part, config.window) for part in parts), strict=True)
-
-    def joined(pieces: tuple[Rows, ...]) -> list[Rows]:
-        return [join_windows(piece, frame) for piece, frame in zip(pieces, frames, strict=True)]
-
-    def rebuilt(pieces: tuple[Rows, ...]) -> Rows:
-        return whole(joined(pieces))
-
+    """The first layers, on windows of each part. `layout`: where the parts belong in the whole that `watch` sees."""
+    state = Windowed.split(parts, config.window, layout)
     for index in range(config.window_layers or 0):
-        pieces = tuple(
-            piece.with_hidden(layer_on_windows(host, index, piece)) if piece.hidden.numel() else piece
-            for piece in pieces
-        )
+        state = replace(state, parts=tuple(layer_on_windows(host, index, part) for part in state.parts))
         if watch:
-            seen = max(len(piece) for piece in pieces)
-            watch(Step(index, seen, None, None, partial(rebuilt, pieces)))
-    return joined(pieces)
+            watch(Step(index, max(map(len, state.parts)), None, None, state.whole))
+    return state.joined()
 
 
-def layer_step(
-    host: Host, index: int, vips: Rows, tree: SegmentTree, config: VccConfig
-) -> tuple[Rows, SegmentTree, Cut]:
+def run_layers(host: Host, state: Compressed, config: VccConfig, watch: Watch | None) -> Compressed:
+    """The other layers, on the VIPs and a cut. Without gradients the tree is changed in place."""
+    for index in range(config.window_layers or 0, host.num_layers):
+        state, cut = layer_step(host, index, state, config)
+        if watch:
+            watch(Step(index, len(state.vips) + cut.rows, cut, state.tree, state.whole))
+    return state
+
+
+def layer_step(host: Host, index: int, state: Compressed, config: VccConfig) -> tuple[Compressed, Cut]:
     """Choose, read, layer, write: X_new = S^+ gamma(S X) + X without ever forming S, S^+ or X."""
-    explore = config.explore if host.training else 0.0
-    score = partial(host.score, index, vips) if config.score == "attention" else partial(vip_similarity, vips)
-    cut = choose_cut(tree, score, config.budget, explore)
-    chosen, tree = tap_cut(tree, cut)
+    vips, number = state.vips, len(state.vips)
+    score = partial(SCORES[config.score], partial(host.score, index), vips)
+    cut = choose_cut(state.tree, score, config.budget, config.explore if host.training else 0.0)
+    chosen, tree = read_cut_and_pass_tree(state.tree, cut)
     seen = concat_rows(vips, chosen)  # S X, in the model's own precision
     after = host.layer(index, seen)
-    number = len(vips)
     # The update is taken from what the layer was given, so that rounding it to bf16 does not leak into the tree.
     update = after[:, number:].to(tree.means.dtype) - seen.hidden[:, number:].to(tree.means.dtype)
     in_place = not torch.is_grad_enabled()  # the tree is ours alone, and no gradient needs the old one
-    return vips.with_hidden(after[:, :number]), add_to_cut(tree, cut, update, in_place), cut
+    tree = add_to_cut(tree, cut, update, in_place)
+    return replace(state, vips=vips.with_hidden(after[:, :number]), tree=tree), cut
 
 
-def materialise(vips: Rows, tree: SegmentTree, layout: Layout, unpack: Callable[[Rows], Rows]) -> Rows:
-    """The whole sequence in its original order: O(n D), at the end or when someone watches."""
-    return unpack(join_vips(vips, flatten_tree(tree), layout))
+def layer_on_windows(host: Host, index: int, windows: Rows) -> Rows:
+    """One layer on all windows; without gradients some at a time, because nothing but memory is gained by more."""
+    if not windows.hidden.numel():
+        return windows
+    some = max(1, WINDOWED_AT_ONCE // len(windows))
+    if torch.is_grad_enabled() or len(windows.hidden) <= some:
+        return windows.with_hidden(host.layer(index, windows, consecutive=True))
+    parts = zip(windows.hidden.split(some), windows.counts.split(some), windows.positions.split(some), strict=True)
+    after = [host.layer(index, Rows(*part, windows.pattern), consecutive=True) for part in parts]
+    return windows.with_hidden(torch.cat(after))

@@ -6,7 +6,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from vcc.attention.attend import RelativeBias, attend, fastest, fold
+from vcc.attention.attend import BACKENDS, attend, fastest
+from vcc.attention.scoring import RelativeBias, Scoring
+from vcc.attention.sdpa import fold
 from vcc.core.rows import Rows, log_counts
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 3e-6, torch.bfloat16: 1.5e-2, torch.float16: 2e-3}
@@ -86,7 +88,7 @@ def test_sdpa_equals_reference(dtype, consecutive, window, biased):
         leaf = qkv.to(precision).detach().requires_grad_()
         leaf_table = table.to(torch.promote_types(precision, torch.float32)).detach().requires_grad_()
         relative = RelativeBias(leaf_table) if biased else None
-        out = attend(*leaf, rows, scale=0.5, relative=relative, window=window, consecutive=consecutive, backend=backend)
+        out = attend(*leaf, rows, Scoring(0.5, relative, window, consecutive), backend)
         (out * weight).sum().backward()
         results.append([out, leaf.grad, *([leaf_table.grad] if biased else [])])
     for ours, theirs in zip(*results, strict=True):
@@ -118,10 +120,10 @@ def test_padding_gets_no_probability_and_all_padding_is_finite(backend, options)
     rows = some_rows(2, 30, padding=30)
     rows.counts[0, 20:] = 0
     relative = RelativeBias(torch.randn(32, 2))
-    out = attend(q, k, v, rows, relative=relative, backend=backend, **options)
+    out = attend(q, k, v, rows, Scoring(relative=relative, **options), backend)
     assert out.isfinite().all()
     k[0, :, 20:], v[0, :, 20:] = 1e4, 1e4
-    again = attend(q, k, v, rows, relative=relative, backend=backend, **options)
+    again = attend(q, k, v, rows, Scoring(relative=relative, **options), backend)
     assert torch.equal(out[0, :, :20], again[0, :, :20])
 
 
@@ -133,7 +135,7 @@ def test_a_window_hides_what_is_further_away(backend):
     near = (rows.positions[0] - rows.positions[0, 7]).abs() <= 4
     alone = attend(*(part[:, :, near] for part in (q, k, v)), Rows(torch.zeros(1, 5, 1), torch.ones(1, 5), torch.zeros(1, 5)))  # fmt: skip # noqa: E501
     assert near.sum() == 5
-    assert torch.allclose(attend(q, k, v, rows, window=4, backend=backend)[:, :, 7], alone[:, :, 2], atol=1e-6)
+    assert torch.allclose(attend(q, k, v, rows, Scoring(window=4), backend)[:, :, 7], alone[:, :, 2], atol=1e-6)
 
 
 @pytest.mark.parametrize("backend", ["reference", "sdpa"])
@@ -141,7 +143,7 @@ def test_a_padding_row_with_nothing_near_sees_itself(backend):
     torch.manual_seed(0)
     q, k, v = heads(1, 1, 6, 8)
     rows = Rows(torch.zeros(1, 6, 1), torch.tensor([[2, 1, 3, 1, 0, 0]]), torch.tensor([[0, 1, 2, 3, 900, 901]]))
-    out = attend(q, k, v, rows, window=4, backend=backend)
+    out = attend(q, k, v, rows, Scoring(window=4), backend)
     both = F.scaled_dot_product_attention(*(part[:, :, 4:] for part in (q, k, v)))
     assert not torch.allclose(out[:, :, 4:], both, atol=1e-3)  # padding does not see other padding
     assert torch.allclose(out[:, :, 4:], v[:, :, 4:])
@@ -167,12 +169,12 @@ def test_dropout_keeps_the_expectation():
     q, k, v = heads(1, 1, 12, 8)
     rows = some_rows(1, 12)
     for backend in ("reference", "sdpa"):
-        mean = torch.stack([attend(q, k, v, rows, dropout=0.2, backend=backend) for _ in range(800)]).mean(0)
+        mean = torch.stack([attend(q, k, v, rows, Scoring(dropout=0.2), backend) for _ in range(800)]).mean(0)
         assert error(mean, attend(q, k, v, rows)) < 0.05
 
 
 def test_auto_is_sdpa_without_a_gpu():
-    assert fastest(torch.zeros(1, 1, 4, 16), None, None) == "sdpa"
+    assert fastest(torch.zeros(1, 1, 4, 16), Scoring()) == "sdpa"
 
 
 def test_a_backend_that_cannot_run_says_why(monkeypatch):
@@ -181,7 +183,7 @@ def test_a_backend_that_cannot_run_says_why(monkeypatch):
     with pytest.raises(ValueError, match="Triton is not installed|not on a CUDA device"):
         attend(q, k, v, some_rows(1, 4), backend="triton")
     with pytest.raises(ValueError, match="'flash'"):
-        attend(q, k, v, some_rows(1, 4), backend="flash")  # type: ignore[arg-type]
+        attend(q, k, v, some_rows(1, 4), backend="flash")
 
 
 def test_shapes_that_do_not_fit_are_refused():
@@ -189,7 +191,7 @@ def test_shapes_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="rows"):
         attend(q, k, v, some_rows(1, 5))
     with pytest.raises(ValueError, match="heads"):
-        attend(q, k, v, some_rows(1, 4), relative=RelativeBias(torch.zeros(32, 3)))
+        attend(q, k, v, some_rows(1, 4), Scoring(relative=RelativeBias(torch.zeros(32, 3))))
 
 
 def test_autocast_decides_the_type():
@@ -207,7 +209,7 @@ def test_sdpa_compiles_as_one_graph(options):
     relative = options.pop("biased", False)
 
     def run(q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tensor:
-        return attend(q, k, v, rows, relative=RelativeBias(table) if relative else None, **options)
+        return attend(q, k, v, rows, Scoring(relative=RelativeBias(table) if relative else None, **options))
 
     results = []
     qkv = heads(2, 2, 30, 8)
@@ -217,3 +219,16 @@ def test_sdpa_compiles_as_one_graph(options):
         out.square().sum().backward()
         results.append([out, *(leaf.grad for leaf in leaves if leaf.grad is not None)])
     assert all(torch.allclose(ours, theirs, atol=1e-5) for ours, theirs in zip(*results, strict=True))
+
+
+def test_a_new_backend_is_a_row_of_the_table(monkeypatch):
+    monkeypatch.setitem(
+        BACKENDS, "first", lambda q, k, v, rows, scoring: v[:, :, :1].expand_as(v) * scoring.scale_of(q)
+    )
+    q, k, v = heads(1, 2, 4, 16)
+    assert torch.equal(attend(q, k, v, some_rows(1, 4), backend="first"), v[:, :, :1].expand_as(v) / 4)
+
+
+def test_a_negative_window_is_refused():
+    with pytest.raises(ValueError, match="window is -1; it must be at least 0"):
+        Scoring(window=-1)

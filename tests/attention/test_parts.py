@@ -9,13 +9,13 @@ from hypothesis import given
 from torch import Tensor
 
 from tests.cases import Case, cases
-from tests.tiny import TinyHost
 from vcc import encode
-from vcc.attention import attend as attend_module
-from vcc.attention import parts as unmasked
+from vcc.attention import parts, sdpa
 from vcc.attention.attend import attend
-from vcc.attention.parts import attend_few_masked, attend_parts
+from vcc.attention.parts import attend_few_masked, attend_groups
+from vcc.attention.scoring import Scoring
 from vcc.core.rows import Pattern, Rows
+from vcc.testing import TinyHost
 
 PATTERN = Pattern(((5, 1), (20, 4), (12, 1)), 4)
 
@@ -26,7 +26,7 @@ def counts_of(pattern: Pattern, ends: list[list[tuple[int, int]]]) -> Tensor:
     def counts(rows: int, tokens: int, full: int, fewer: int) -> list[int]:
         return ([tokens] * full + [fewer] + [0] * rows)[:rows]
 
-    elements = ([counts(*part, *end) for part, end in zip(pattern.parts, each, strict=True)] for each in ends)
+    elements = ([counts(*part, *end) for part, end in zip(pattern.groups, each, strict=True)] for each in ends)
     return torch.tensor([sum(parts, []) for parts in elements])
 
 
@@ -58,7 +58,7 @@ def largest_error(ours: list[Tensor], theirs: list[Tensor]) -> float:
 
 def reference(counts: Tensor, scale: float) -> Callable[..., Tensor]:
     rows = Rows(counts[..., None].double(), counts, counts)
-    return lambda q, k, v: attend(q, k, v, rows, scale=scale, backend="reference")
+    return lambda q, k, v: attend(q, k, v, rows, Scoring(scale), "reference")
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_parts_equal_the_reference(dtype, shift, bound):
     counts, scale = counts_of(PATTERN, ENDS), 0.7
     inputs = heads((4, 2, 37, 8), dtype, shift)
     exact = [each.detach().double().requires_grad_() for each in inputs]
-    ours = with_gradients(lambda q, k, v: attend_parts(q, k, v, counts, PATTERN, scale), inputs, counts > 0)
+    ours = with_gradients(lambda q, k, v: attend_groups(q, k, v, counts, PATTERN, scale), inputs, counts > 0)
     theirs = with_gradients(reference(counts, scale), exact, counts > 0)
     assert all(each.isfinite().all() for each in ours)
     assert largest_error(ours, theirs) < bound
@@ -87,7 +87,7 @@ def test_any_parts_equal_the_reference(parts):
     """All opened, nothing opened, one part, three scales."""
     counts = torch.cat([torch.tensor([tokens] * (rows - 2) + [max(tokens - 1, 1), 0][:rows]) for rows, tokens in parts])
     inputs = heads((1, 2, 9, 8), torch.float64)
-    ours = with_gradients(lambda q, k, v: attend_parts(q, k, v, counts[None], Pattern(parts, 1), 0.7), inputs, counts[None] > 0)  # fmt: skip # noqa: E501
+    ours = with_gradients(lambda q, k, v: attend_groups(q, k, v, counts[None], Pattern(parts, 1), 0.7), inputs, counts[None] > 0)  # fmt: skip # noqa: E501
     assert largest_error(ours, with_gradients(reference(counts[None], 0.7), inputs, counts[None] > 0)) < 1e-12
 
 
@@ -110,7 +110,7 @@ def test_few_masked_equals_the_reference(dtype, bound, uneven):
 def test_cudnn_gives_the_same(dtype, way):
     if way == "parts":
         counts, scale = counts_of(PATTERN, ENDS).cuda(), 0.2
-        run = lambda q, k, v: attend_parts(q, k, v, counts, PATTERN, scale)  # noqa: E731
+        run = lambda q, k, v: attend_groups(q, k, v, counts, PATTERN, scale)  # noqa: E731
     else:
         counts, scale = torch.ones(64, 128, device="cuda"), 0.2
         counts[5, 100:] = counts[40, 1:] = counts[60:] = 0
@@ -139,9 +139,11 @@ def test_what_layers_are_given_is_of_the_pattern_it_says(case: Case) -> None:
     encode(host, replace(case.rows, counts=case.rows.counts > 0), case.vip_mask, case.config)
     for rows in host.seen:
         pattern = rows.pattern
-        assert pattern is not None and sum(number for number, _ in pattern.parts) == len(rows)
+        assert pattern is not None and sum(number for number, _ in pattern.groups) == len(rows)
         uneven = torch.zeros(rows.counts.shape[0], dtype=torch.bool)
-        for counts, (_, tokens) in zip(rows.counts.split([n for n, _ in pattern.parts], 1), pattern.parts, strict=True):
+        for counts, (_, tokens) in zip(
+            rows.counts.split([n for n, _ in pattern.groups], 1), pattern.groups, strict=True
+        ):
             full = counts == tokens
             assert (full[:, 1:] <= full[:, :-1]).all(), "full rows come first"
             assert (((counts > 0) & ~full).sum(1) <= 1).all() and (counts <= tokens).all()
@@ -160,22 +162,22 @@ def test_of_other_counts_nothing_is_said(case: Case) -> None:
 
 def test_attend_uses_no_mask_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU it never does; here it is told that it might."""
-    monkeypatch.setattr(attend_module, "cudnn_masks", lambda q: True)
+    monkeypatch.setattr(sdpa, "cudnn_masks", lambda q: True)
     used: list[str] = []
-    for way in ("attend_few_masked", "attend_parts"):
-        original = getattr(unmasked, way)
+    for way in ("attend_few_masked", "attend_groups"):
+        original = getattr(parts, way)
         monkeypatch.setattr(
-            unmasked, way, lambda *args, way=way, original=original: (used.append(way), original(*args))[1]
+            parts, way, lambda *args, way=way, original=original: (used.append(way), original(*args))[1]
         )
 
     def tried(batch: int, r: int, pattern: Pattern | None, dropout: float = 0.0) -> list[str]:
         used.clear()
         rows = Rows(torch.zeros(batch, r, 1), torch.ones(batch, r), torch.zeros(batch, r), pattern)
-        attend(*torch.randn(3, batch, 1, r, 8), rows, dropout=dropout, backend="sdpa")
+        attend(*torch.randn(3, batch, 1, r, 8), rows, Scoring(dropout=dropout), "sdpa")
         return list(used)
 
     assert tried(64, 8, Pattern(((8, 1),), 4)) == ["attend_few_masked"]
-    assert tried(1, 4096, Pattern(((4096, 1),), 1)) == ["attend_parts"]
+    assert tried(1, 4096, Pattern(((4096, 1),), 1)) == ["attend_groups"]
     assert tried(64, 8, Pattern(((8, 1),), 5)) == tried(63, 8, Pattern(((8, 1),), 1)) == []
     assert tried(1, 4095, Pattern(((4095, 1),), 1)) == tried(1, 4096, None) == []
     assert tried(64, 8, Pattern(((8, 1),), 4), dropout=0.1) == []

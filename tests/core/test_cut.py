@@ -7,10 +7,9 @@ import torch
 from hypothesis import given
 
 from tests.cases import Case, cases, relative_error
-from tests.oracle import nodes_of_cut
-from tests.tiny import random_rows
 from vcc import Cut, Rows, SegmentTree, build_tree, choose_cut, read_cut, write_cut
 from vcc.core.cut import add_to_cut, best
+from vcc.testing import nodes_of_cut, random_rows
 
 
 def chosen(case: Case) -> tuple[SegmentTree, Cut]:

@@ -4,9 +4,9 @@ from torch import Tensor, nn
 from torch.autograd import gradcheck
 
 from tests.cases import binary
-from tests.tiny import dense, random_rows, tiny_host
 from vcc import Rows, VccConfig, build_tree, choose_cut, encode, flatten_tree, read_cut, write_cut
 from vcc.core.cut import add_to_cut, straight_through
+from vcc.testing import dense, random_rows, tiny_host
 
 SETTINGS = [((1,), (), 5), ((4, 1), (1,), 7), ((4, 2, 1), (1, 1), 7), ((6, 3, 1), (1, 2), 8), (binary(8), (1, 1, 1), 8)]
 

@@ -9,11 +9,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from tests.cases import binary
-from tests.oracle import nodes_of_cut
-from tests.tiny import random_rows
 from vcc import Cut, Rows, SegmentTree, VccConfig, build_tree, choose_cut, read_cut
 from vcc.core.cut import add_to_cut
+from vcc.core.state import Compressed
 from vcc.encode import layer_step
+from vcc.testing import nodes_of_cut, random_rows
 
 NAN = float("nan")
 SETTINGS = [((4, 1), (3,), 63), ((16, 4, 1), (2, 3), 250), (binary(128), (1, 2, 3, 4, 4, 4, 4), 128)]
@@ -101,5 +101,5 @@ def test_a_layer_makes_no_tensor_of_the_length_of_the_sequence(scales: tuple[int
     tree = build_tree(rows, scales)  # from tensors that are not laid out in a row, too
     config = VccConfig(scales=scales, budget=(1,) * (len(scales) - 1), window_layers=0)
     with torch.no_grad(), Watch(tree.means, *tree.differences, *tree.counts, *tree.positions) as watch:
-        layer_step(Plain(), 0, vips, tree, config)
+        layer_step(Plain(), 0, Compressed(vips, tree), config)
     assert 0 < watch.largest < n  # one number per token would be n already; the hidden states are 8 n

@@ -6,11 +6,10 @@ from hypothesis import given
 from torch import Tensor
 
 from tests.cases import Case, binary, cases, relative_error
-from tests.oracle import compression, mean, nodes_of_cut
-from tests.tiny import random_rows
 from vcc import Cut, Rows, SegmentTree, build_tree, choose_cut, flatten_tree, read_cut, write_cut
 from vcc.core.cut import add_to_cut
 from vcc.core.rows import log_counts
+from vcc.testing import compression, mean, nodes_of_cut, random_rows
 
 EXACT = 1e-12
 

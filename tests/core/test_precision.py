@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from tests.cases import relative_error
-from tests.tiny import random_rows
 from vcc import Cut, SegmentTree, build_tree, choose_cut, flatten_tree
 from vcc.core.cut import add_to_cut
+from vcc.testing import random_rows
 
 LAYERS, N, WIDTH, SCALES, BUDGET = 24, 131_072, 8, (1024, 32, 1), (8, 24)
 

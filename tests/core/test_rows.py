@@ -1,9 +1,10 @@
 import pytest
 import torch
 
-from tests.tiny import random_rows
 from vcc import Rows
-from vcc.core.rows import concat_rows, log_counts, pad_rows, take, take_rows, wide
+from vcc.core.rows import concat_rows, log_counts, pad_rows, sum_dtype, take, take_rows
+from vcc.core.vips import pack
+from vcc.testing import random_rows
 
 
 def test_log_counts_weighs_a_row_like_that_many_equal_keys() -> None:
@@ -49,8 +50,8 @@ def test_concat_rows_keeps_the_first_hidden_type_and_fractional_positions() -> N
 
 
 def test_sums_are_kept_in_at_least_float32() -> None:
-    assert [wide(t) for t in (torch.float16, torch.bfloat16, torch.float32)] == [torch.float32] * 3
-    assert wide(torch.float64) == torch.float64
+    assert [sum_dtype(t) for t in (torch.float16, torch.bfloat16, torch.float32)] == [torch.float32] * 3
+    assert sum_dtype(torch.float64) == torch.float64
 
 
 def test_integer_hidden_states_are_refused() -> None:
@@ -68,3 +69,13 @@ def test_a_field_of_another_length_is_refused(field: str) -> None:
     fields = {"counts": torch.ones(1, 2), "positions": torch.ones(1, 2), field: torch.ones(1, 4)}
     with pytest.raises(ValueError, match=rf"Rows.{field} has shape \(1, 4\); it must be \(1, 2\)"):
         Rows(torch.zeros(1, 2, 3), **fields)
+
+
+def test_rows_of_tokens_know_that_they_are_single_tokens() -> None:
+    rows = random_rows(2, 4)
+    real = torch.tensor([[0, 1, 1, 1], [1, 1, 0, 0]])
+    tokens = Rows.of_tokens(rows.hidden, real, rows.positions)
+    assert torch.equal(tokens.counts, real != 0)
+    assert tokens.single_tokens and not tokens.packed_tokens  # padding stands before tokens
+    assert pack(tokens)[0].packed_tokens and pack(tokens)[0].single_tokens
+    assert not rows.single_tokens and not pack(rows)[0].single_tokens  # ones may be counts of anything

@@ -1,8 +1,8 @@
 import torch
 
-from tests.tiny import random_rows, tiny_host
 from vcc import Rows
 from vcc.core.score import vip_attention, vip_similarity
+from vcc.testing import random_rows, tiny_host
 
 
 def by_hand(q, k, vips: Rows, nodes: Rows, scale: float) -> torch.Tensor:

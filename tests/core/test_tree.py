@@ -3,9 +3,10 @@ import torch
 from hypothesis import given
 
 from tests.cases import Case, binary, cases, relative_error
-from tests.oracle import Node, mean
-from tests.tiny import random_rows
 from vcc import Rows, build_tree, flatten_tree
+from vcc.core.rows import concat_rows
+from vcc.core.vips import pack
+from vcc.testing import Node, mean, random_rows
 
 
 def means_per_scale(tree) -> list[torch.Tensor]:
@@ -90,3 +91,11 @@ def test_bad_scales_are_refused_with_value_and_rule(scales: tuple) -> None:
         build_tree(random_rows(1, 4), scales)
     assert f"scales={scales!r}" in str(error.value)
     assert "each a multiple of the next, ending in 1" in str(error.value)
+
+
+def test_only_packed_single_tokens_make_a_regular_tree() -> None:
+    """Two packed pieces side by side may have padding between them."""
+    rows = random_rows(2, 8)
+    packed, _ = pack(Rows.of_tokens(rows.hidden, rows.counts, rows.positions))
+    assert build_tree(packed, (4, 1)).regular
+    assert not build_tree(concat_rows(packed, packed), (4, 1)).regular and not build_tree(rows, (4, 1)).regular

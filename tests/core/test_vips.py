@@ -3,8 +3,9 @@ import torch
 from hypothesis import given
 
 from tests.cases import Case, cases
-from tests.tiny import random_rows
 from vcc import Rows, join_vips, split_vips
+from vcc.core.vips import pack
+from vcc.testing import random_rows
 
 
 @given(cases())
@@ -86,3 +87,13 @@ def test_gradients_go_where_the_rows_came_from() -> None:
     given = torch.cat(torch.autograd.grad(loss, [part.hidden for part in parts]), 1)
     assert torch.equal(given, torch.zeros_like(given).scatter(1, places, weights))
     assert (~layout.filled).any() and not given[~layout.filled].any()
+
+
+@given(cases())
+def test_packing_then_splitting_is_one_layout(case: Case) -> None:
+    packed, packing = pack(case.rows)
+    assert (packed.counts.diff() <= 0).all()  # padding is last
+    vips, context, layout = split_vips(packed, case.vip_mask.gather(1, packing.tokens), case.config.max_vips)
+    joined = join_vips(vips, context, packing.then(layout))
+    assert torch.equal(joined.hidden, case.rows.hidden)
+    assert torch.equal(joined.counts, case.rows.counts)

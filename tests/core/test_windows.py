@@ -2,9 +2,9 @@ import torch
 from hypothesis import given
 
 from tests.cases import Case, cases
-from tests.tiny import random_rows
 from vcc import Rows
 from vcc.core.windows import join_windows, split_windows
+from vcc.testing import random_rows
 
 
 @given(cases())

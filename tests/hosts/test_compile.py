@@ -168,21 +168,20 @@ def test_vcc_compile_shares_graphs_between_similar_lengths(family: str) -> None:
 
 @pytest.mark.slow
 def test_compiled_attention_without_a_mask_equals_that_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ways of core/unmasked.py, which run on a GPU when many rows are compiled, as compiled for this machine."""
-    import vcc.attention.attend as attend_module
-    from vcc.attention import parts as unmasked
+    """The ways of attention/parts.py, which run on a GPU when many rows are compiled, as compiled for this machine."""
+    from vcc.attention import parts, sdpa
 
     def gradients(model: Any) -> list[torch.Tensor]:
         encoded(model(**ragged().arguments("roberta")))[ragged().real != 0].square().mean().backward()
         return [each.grad for each in model.parameters() if each.grad is not None]
 
     expected = gradients(shallow("roberta"))
-    monkeypatch.setattr(attend_module, "cudnn_masks", lambda q: torch.compiler.is_compiling())
+    monkeypatch.setattr(sdpa, "cudnn_masks", lambda q: torch.compiler.is_compiling())
     for limit in ("MANY_ROWS", "MANY_WINDOWS", "FEW"):
-        monkeypatch.setattr(unmasked, limit, 1)
+        monkeypatch.setattr(parts, limit, 1)
     for uneven in (False, True):  # windows by the first way, then by the second
         if uneven:
-            monkeypatch.setattr(unmasked, "FEW", 1000)
+            monkeypatch.setattr(parts, "FEW", 1000)
         torch._dynamo.reset()
         actual = gradients(vcc.compile(shallow("roberta")))
         assert len(actual) == len(expected)

@@ -3,13 +3,13 @@
 import numpy as np
 import torch
 
-from tests.tiny import random_rows
 from vcc.core.cut import Cut
 from vcc.core.tree import build_tree
 from vcc.data.answers import ScoredSpan as Scored
 from vcc.data.features import Frame
 from vcc.data.framing import framed_places
 from vcc.qa.second_look import BEHIND, NEAR, Passage, batch, best_nodes, passages, room
+from vcc.testing import random_rows
 
 FRAME = Frame(np.array([101]), np.array([102]), np.array([102]), 1)
 

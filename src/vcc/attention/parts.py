@@ -1,13 +1,17 @@
 """Attention without a mask, where it is known how the counts of the keys are laid out (`Pattern`).
 
-A fused kernel takes half as long again with a bias per key as without. Two ways around it, exact but for rounding:
+A fused kernel takes half as long again with a bias per key as without. There are two ways around it, both exact but for
+rounding:
 
-- Of many windows only a few hold padding beside tokens. All are attended to without a mask, and those few once more.
-- The keys of a cut come in parts of equal counts. Each part is attended to on its own, and the parts are joined by
-  their log-sum-exp, to which a part adds the log of its count. What does not fit its part is taken away again. For
-  padding that is harmless because it sits at the mean of all tokens' keys: there, by Jensen's inequality, m padding
-  tokens add to a sum of exponentials at most m / n of what the n others do. A shift of all keys changes no softmax, so
-  that mean is moved to zero, and padding has no part in the gradient of the queries.
+- Of many windows only a few hold padding beside tokens. Attend in all of them without a mask, then do those few again
+  with one.
+- The keys of a cut come in groups of equal counts. Attend to each group on its own, and join the groups by their
+  log-sum-exp, to which a group adds the log of its count. Two kinds of rows do not fit their group, and what they
+  contributed too much is subtracted: the row that stands for fewer tokens than the others, and padding.
+
+Subtracting is safe only if padding contributes little. All keys are therefore shifted by their mean, which changes no
+softmax, and padding gets the key zero, that mean. By Jensen's inequality m rows of padding then add to a sum of
+exponentials at most m / n of what the n tokens add; and a key of zero has no part in the gradient of the queries.
 """
 
 import math
@@ -18,12 +22,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vcc.core.rows import Pattern, Rows, log_counts, wide
+from vcc.core.rows import Pattern, Rows, log_counts, sum_dtype
 
 MANY_ROWS = 4096  # from which on two calls of a kernel without a mask are faster than one with it
 MANY_WINDOWS = 64
 FEW = 16  # of that many windows, one may have to be done again
-TILE = 128  # keys that a kernel takes at once; a part is filled up with padding, which is faster than a ragged end
+TILE = 128  # keys that a kernel takes at once; a group is filled up with padding, which is faster than a ragged end
 
 
 def attend_unmasked(q: Tensor, k: Tensor, v: Tensor, rows: Rows, scale: float) -> Tensor | None:
@@ -31,9 +35,9 @@ def attend_unmasked(q: Tensor, k: Tensor, v: Tensor, rows: Rows, scale: float) -
     pattern, batch = rows.pattern, q.shape[0]
     if pattern is None:
         return None
-    if len(pattern.parts) == 1 and batch >= MANY_WINDOWS and pattern.uneven * FEW <= batch:
+    if len(pattern.groups) == 1 and batch >= MANY_WINDOWS and pattern.uneven * FEW <= batch:
         return attend_few_masked(q, k, v, rows.counts, pattern.uneven, scale)
-    return attend_parts(q, k, v, rows.counts, pattern, scale) if len(rows) >= MANY_ROWS else None
+    return attend_groups(q, k, v, rows.counts, pattern, scale) if len(rows) >= MANY_ROWS else None
 
 
 # ------------------------------------------------------------------------------------------------------- fused kernels
@@ -75,7 +79,7 @@ def _fused(
     if again is not None:
         for whole, part in zip((out, lse), fused(q[again], k[again], v[again], scale, bias), strict=True):
             whole.index_copy_(0, again, part)
-    return like(out, q), lse.contiguous()
+    return laid_out_like(out, q), lse.contiguous()
 
 
 @torch.library.custom_op("vcc::fused_attention_backward", mutates_args=())
@@ -96,12 +100,12 @@ def _fused_backward(
         some = fused_backward(grad[again], q[again], k[again], v[again], out[again], lse[again], scale, bias)
         for whole, part in zip((dq, dk, dv), some, strict=True):
             whole.index_copy_(0, again, part)
-    return like(dq, q), like(dk, k), like(dv, v)
+    return laid_out_like(dq, q), laid_out_like(dk, k), laid_out_like(dv, v)
 
 
 @_fused.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, scale: float, again: Any, bias: Any) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=wide(q.dtype))
+    return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=sum_dtype(q.dtype))
 
 
 @_fused_backward.register_fake
@@ -111,8 +115,9 @@ def _(
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
 
 
-def like(found: Tensor, given: Tensor) -> Tensor:
-    """`found`, laid out in memory as `empty_like(given)` is, which a compiler counts on."""
+def laid_out_like(found: Tensor, given: Tensor) -> Tensor:
+    """`found`, copied if needed to have the strides of `empty_like(given)`: those that the fake versions above promise
+    to the compiler."""
     strides = torch.empty_like(given, device="meta").stride()
     return found if found.stride() == strides else torch.empty_like(given).copy_(found)
 
@@ -141,48 +146,52 @@ def attend_few_masked(q: Tensor, k: Tensor, v: Tensor, counts: Tensor, uneven: i
     return _fused(q, k, v, scale, again, bias.expand(-1, -1, q.shape[2], -1))[0]
 
 
-# --------------------------------------------------------------------------------------------------------------- parts
+# -------------------------------------------------------------------------------------------------------------- groups
 
 
 @dataclass(frozen=True)
-class Part:
-    """The keys that stand for `tokens` tokens each, made fit for attention without a mask."""
+class KeyGroup:
+    """The keys that stand for `tokens` tokens each, prepared for attention without a mask.
+
+    Beside full rows it may hold, in each batch element, one *odd* row that stands for fewer tokens, and padding.
+    """
 
     tokens: int
     where: list[slice]  # their places among all rows
-    k: Tensor  # (B, H, m and more, d) less the mean; padding is zero
-    v: Tensor  # (B, H, m and more, d) weighted with counts / tokens
-    weights: Tensor  # (B, 1, m and more, 1) counts / tokens
+    k: Tensor  # (B, H, m, d) less the mean of all keys; padding is zero. m is filled up to a multiple of TILE
+    v: Tensor  # (B, H, m, d) weighted with counts / tokens
+    weights: Tensor  # (B, 1, m, 1) counts / tokens
 
     @property
     def padding(self) -> Tensor:
-        """How many rows of it there are, (B, 1, 1)."""
+        """How many of its rows are padding, (B, 1, 1)."""
         return (self.weights == 0).sum(2)
 
     @property
-    def fewer(self) -> Tensor:
-        """Which row stands for fewer tokens, (B, 1, m, 1)."""
+    def odd(self) -> Tensor:
+        """Which row is the odd one, (B, 1, m, 1)."""
         return (self.weights > 0) & (self.weights < 1)
 
     @property
     def odd_key(self) -> Tensor:
-        """That row's key, or zero if there is none, (B, H, 1, d)."""
-        return (self.k.to(self.weights.dtype) * self.fewer).sum(2, keepdim=True)
+        """The key of the odd row, or zero if there is none, (B, H, 1, d)."""
+        return (self.k.to(self.weights.dtype) * self.odd).sum(2, keepdim=True)
 
-    def surplus(self, q: Tensor, less: Tensor, scale: float) -> Tensor:
-        """What that row weighs too much, in units of exp(less): (B, H, r), like `less`."""
-        much = (self.fewer * (1 - self.weights)).sum(2)
-        return much * (scale * (q.to(less.dtype) * self.odd_key).sum(-1) - less).exp()
+    def surplus(self, q: Tensor, unit: Tensor, scale: float) -> Tensor:
+        """What the odd row adds too much to the sum of exponentials, in units of exp(unit): (B, H, r) both."""
+        much = (self.odd * (1 - self.weights)).sum(2)
+        return much * (scale * (q.to(unit.dtype) * self.odd_key).sum(-1) - unit).exp()
 
 
-def make_parts(k: Tensor, v: Tensor, counts: Tensor, pattern: Pattern) -> list[Part]:
-    found: dict[int, list[slice]] = {}
+def key_groups(k: Tensor, v: Tensor, counts: Tensor, pattern: Pattern) -> list[KeyGroup]:
+    """The keys by how many tokens they stand for; groups of the pattern with equal numbers become one."""
+    places: dict[int, list[slice]] = {}
     start = 0
-    for number, tokens in pattern.parts:
+    for number, tokens in pattern.groups:
         if number:
-            found.setdefault(tokens, []).append(slice(start, start + number))
+            places.setdefault(tokens, []).append(slice(start, start + number))
         start += number
-    all_weights = counts.to(wide(k.dtype))[:, None, :, None]
+    all_weights = counts.to(sum_dtype(k.dtype))[:, None, :, None]
     mean = (k * all_weights).sum(2, keepdim=True) / all_weights.sum(2, keepdim=True).clamp(min=1)
     centred = torch.where(all_weights > 0, k - mean, 0).to(k.dtype)
 
@@ -190,32 +199,33 @@ def make_parts(k: Tensor, v: Tensor, counts: Tensor, pattern: Pattern) -> list[P
         found = torch.cat([rows[:, :, place] for place in where], 2)
         return F.pad(found, (0, 0, 0, -found.shape[2] % TILE))
 
-    def part(tokens: int, where: list[slice]) -> Part:
+    def group(tokens: int, where: list[slice]) -> KeyGroup:
         weights = gathered(all_weights / tokens, where)
         values = (gathered(v, where) * weights).to(v.dtype)
-        return Part(tokens, where, gathered(centred, where), values, weights)
+        return KeyGroup(tokens, where, gathered(centred, where), values, weights)
 
-    return [part(*each) for each in found.items()]
+    return [group(*each) for each in places.items()]
 
 
-class _ByParts(torch.autograd.Function):
-    """The joint output is what all parts together lead to, and the joint log-sum-exp, less the log of a part's count,
-    gives a part's share of the probabilities: with both, the gradients of the parts add up to that of the whole."""
+class _ByGroups(torch.autograd.Function):
+    """Backward, a group is given the joint output, and the joint log-sum-exp less the log of its count: with these, a
+    kernel's own backward gives the group's share of the probabilities, and the gradients of the groups add up."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, counts: Tensor, pattern: Pattern, scale: float) -> Tensor:
-        parts = make_parts(k, v, counts, pattern)
-        outs, sums = zip(*(_fused(q, part.k, part.v, scale, None, None) for part in parts), strict=True)
-        logs = [lse + math.log(part.tokens) for part, lse in zip(parts, sums, strict=True)]  # (B, H, r) each
+        groups = key_groups(k, v, counts, pattern)
+        outs, sums = zip(*(_fused(q, group.k, group.v, scale, None, None) for group in groups), strict=True)
+        logs = [lse + math.log(group.tokens) for group, lse in zip(groups, sums, strict=True)]  # (B, H, r) each
         most = torch.stack(logs).amax(0)
         total = torch.zeros_like(most)  # in units of exp(most)
-        for part, lse in zip(parts, logs, strict=True):
-            total = total + (lse - most).exp() - part.tokens * part.padding * (-most).exp()
-            if part.tokens > 1:
-                total = total - part.tokens * part.surplus(q, most, scale)
+        for group, lse in zip(groups, logs, strict=True):
+            total = total + (lse - most).exp() - group.tokens * group.padding * (-most).exp()
+            if group.tokens > 1:
+                total = total - group.tokens * group.surplus(q, most, scale)
         joint = most + total.clamp(min=torch.finfo(total.dtype).eps).log()
         shares = ((lse - joint).exp()[..., None] for lse in logs)
-        out = in_type(torch.stack([out * share for out, share in zip(outs, shares, strict=True)]).sum(0), q.dtype)
+        mixed = torch.stack([out * share for out, share in zip(outs, shares, strict=True)]).sum(0)
+        out = cast_unless_same(mixed, q.dtype)
         ctx.save_for_backward(q, k, v, counts, out, joint)
         ctx.pattern, ctx.scale = pattern, scale
         return out
@@ -228,29 +238,29 @@ class _ByParts(torch.autograd.Function):
         dq = torch.zeros_like(q, dtype=exact)
         dk: dict[int, Tensor] = {}  # by first row
         dv: dict[int, Tensor] = {}
-        for part in make_parts(k, v, counts, ctx.pattern):
-            lse = joint - math.log(part.tokens)
-            queries, keys, values = _fused_backward(grad, q, part.k, part.v, out, lse, scale, None, None)
-            keys, values = keys * (part.weights > 0), values * part.weights
+        for group in key_groups(k, v, counts, ctx.pattern):
+            lse = joint - math.log(group.tokens)
+            queries, keys, values = _fused_backward(grad, q, group.k, group.v, out, lse, scale, None, None)
+            keys, values = keys * (group.weights > 0), values * group.weights
             dq = dq + queries
-            if part.tokens > 1:
-                surplus = (scale * part.surplus(q, lse, scale) * delta)[..., None]
-                dq = dq + surplus * part.odd_key
-                keys = keys + part.fewer * (surplus * q).sum(2, keepdim=True)
+            if group.tokens > 1:
+                surplus = (scale * group.surplus(q, lse, scale) * delta)[..., None]
+                dq = dq + surplus * group.odd_key
+                keys = keys + group.odd * (surplus * q).sum(2, keepdim=True)
             start = 0
-            for place in part.where:
+            for place in group.where:
                 rows = slice(start, start := start + place.stop - place.start)
                 dk[place.start], dv[place.start] = keys[:, :, rows].to(q.dtype), values[:, :, rows].to(q.dtype)
         joined = (torch.cat([each[start] for start in sorted(each)], 2) for each in (dk, dv))
         return dq.to(q.dtype), *joined, None, None, None
 
 
-def in_type(values: Tensor, dtype: torch.dtype) -> Tensor:
+def cast_unless_same(values: Tensor, dtype: torch.dtype) -> Tensor:
     """`to`, but for conversions that change nothing: where torch 2.11 compiles an autograd.Function that returns what
     one of those gave, its gradients are lost."""
     return values if values.dtype == dtype else values.to(dtype)
 
 
-def attend_parts(q: Tensor, k: Tensor, v: Tensor, counts: Tensor, pattern: Pattern, scale: float) -> Tensor:
-    """Part by part, joined by the parts' log-sum-exp."""
-    return _ByParts.apply(q, k, v, counts, pattern, scale)
+def attend_groups(q: Tensor, k: Tensor, v: Tensor, counts: Tensor, pattern: Pattern, scale: float) -> Tensor:
+    """Group by group, joined by the groups' log-sum-exp."""
+    return _ByGroups.apply(q, k, v, counts, pattern, scale)

@@ -20,9 +20,8 @@ FUNCTIONS = {  # of vcc/encode.py
     "run_windows": "windows",
     "build_tree": "build",
     "choose_cut": "choose",
-    "tap_cut": "read",
+    "read_cut_and_pass_tree": "read",
     "add_to_cut": "write",
-    "materialise": "flatten",
 }
 
 
@@ -90,7 +89,12 @@ def profiled(name: str, n: int, mode: str, settings: Settings, device: torch.dev
     host, watch = find_reader(model).host_class, Stopwatch(device)
     encode = importlib.import_module("vcc.encode")  # `vcc.encode` is the function
     stages = [(host, "embed", "embed"), *((encode, function, stage) for function, stage in FUNCTIONS.items())]
-    stages += [(host, "layer", "layer"), (host, "finish", "finish"), (torch.Tensor, "backward", "backward")]
+    stages += [
+        (encode.Compressed, "whole", "flatten"),
+        (host, "layer", "layer"),
+        (host, "finish", "finish"),
+        (torch.Tensor, "backward", "backward"),
+    ]
     with ExitStack() as stack:
         for owner, function, stage in stages:
             timed = watch.timing(stage, getattr(owner, function))

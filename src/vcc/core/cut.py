@@ -25,6 +25,11 @@ class Cut:
     gates: tuple[Tensor, ...] = ()  # (B, h_i) of value 1 whose gradient reaches the scores; empty without gradients
     scores: tuple[Tensor, ...] = ()  # (B, v_i) of the visited nodes, for each scale but the last
 
+    @property
+    def rows(self) -> int:
+        """How many nodes are on the cut, in each batch element."""
+        return sum(kept.shape[1] for kept in self.kept)
+
 
 def check_budget(budget: tuple[int, ...], scales: tuple[int, ...]) -> None:
     if len(budget) != len(scales) - 1:
@@ -70,44 +75,52 @@ def choose_cut(
 
 def read_cut(tree: SegmentTree, cut: Cut) -> Rows:
     """S_c C: the rows of the cut, coarse to fine, by the recursion c_x^s = c_parent - delta c_x^s."""
-    return tap_cut(tree, cut)[0]
+    return read_cut_and_pass_tree(tree, cut)[0]
 
 
-def tap_cut(tree: SegmentTree, cut: Cut) -> tuple[Rows, SegmentTree]:
-    """The rows of the cut, and the tree for whoever goes on with it. It is the same tree; but what its gradient becomes
-    here needs to be added at the places that were read, and not as another whole tree that is zero elsewhere."""
+def read_cut_and_pass_tree(tree: SegmentTree, cut: Cut) -> tuple[Rows, SegmentTree]:
+    """The rows of the cut, and the same tree, to be used from here on in place of the one given.
+
+    It is about the cost of gradients. If the tree were both read here and used later, its gradient would be the sum of
+    two trees: one from later, and one from here that is zero but for the few nodes read. The tree that is passed on has
+    gone through the reading, so its gradient arrives here first, and that of the rows is added to it where they were.
+    """
     visited, chosen, differences = tree.roots(), [], []
     for depth, opened in enumerate(cut.opened):
         chosen.append(take_rows(visited, cut.kept[depth]))
-        difference, rest = tap_children(tree.differences[depth], cut.opened_nodes[depth], tree.fan_outs[depth])
-        differences.append(rest)
+        difference, passed = take_children_and_pass(
+            tree.differences[depth], cut.opened_nodes[depth], tree.fan_outs[depth]
+        )
+        differences.append(passed)
         if cut.gates:  # at 1 a child is itself, at 0 as if closed: the gradient says what opening was worth
             difference = difference * cut.gates[depth][..., None, None].to(difference.dtype)
         visited = children(tree, depth, take_rows(visited, opened), cut.opened_nodes[depth], difference)
     rows = concat_rows(*chosen, visited)
     if tree.regular:
-        parts = tuple((kept.shape[1], scale) for kept, scale in zip(cut.kept, tree.scales, strict=True))
-        rows = replace(rows, pattern=Pattern(parts, len(tree.means)))
+        groups = tuple((kept.shape[1], scale) for kept, scale in zip(cut.kept, tree.scales, strict=True))
+        rows = replace(rows, pattern=Pattern(groups, len(tree.means)))
     return rows, replace(tree, differences=tuple(differences))
 
 
-def tap_children(values: Tensor, nodes: Tensor, fan_out: int) -> tuple[Tensor, Tensor]:
-    """Of values (B, m, D), those of the children of nodes (B, h), (B, h, f, D), and the values to go on with."""
+def take_children_and_pass(values: Tensor, nodes: Tensor, fan_out: int) -> tuple[Tensor, Tensor]:
+    """Of values (B, m, D), those of the children of nodes (B, h), (B, h, f, D); and the values to go on with."""
     if torch.is_grad_enabled() and values.requires_grad:
-        return _Tap.apply(values, nodes, fan_out)
+        return _TakeChildrenAndPass.apply(values, nodes, fan_out)
     return take(siblings(values, fan_out), nodes), values
 
 
-class _Tap(torch.autograd.Function):
+class _TakeChildrenAndPass(torch.autograd.Function):
+    """The gradient of the values passed on, with that of the children added at their places."""
+
     @staticmethod
     def forward(ctx: Any, values: Tensor, nodes: Tensor, fan_out: int) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(nodes)
         return take(siblings(values, fan_out), nodes), values.view_as(values)
 
     @staticmethod
-    def backward(ctx: Any, taken: Tensor, rest: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, taken: Tensor, passed: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
         (nodes,) = ctx.saved_tensors
-        return add_children(rest, nodes, taken, False), None, None
+        return add_children(passed, nodes, taken, False), None, None
 
 
 def write_cut(tree: SegmentTree, cut: Cut, rows: Rows) -> SegmentTree:
@@ -190,7 +203,8 @@ def visited_nodes(tree: SegmentTree, cut: Cut, depth: int) -> Tensor:
 def children(tree: SegmentTree, depth: int, parents: Rows, nodes: Tensor, difference: Tensor | None = None) -> Rows:
     """The children of `nodes` (B, h), whose rows are `parents`, read one scale down.
 
-    Brothers lie side by side, so one block of f * D numbers is read per parent: `difference`, if it was before.
+    Siblings lie side by side, so one block of f * D numbers is read per parent: `difference` (B, h, f, D), unless it
+    is given because it was read before.
     """
     fan_out = tree.fan_outs[depth]
     if difference is None:

@@ -12,14 +12,20 @@ UNSEEN = -1e30  # the score of a key that is not to be seen: finite, and far bel
 
 @dataclass(frozen=True)
 class Pattern:
-    """What is known of counts without looking at them, for a compiled graph to count on.
+    """What is known of the counts of `Rows` without reading them, so that a compiled graph may rely on it.
 
-    The rows come in parts, one after the other. In a part every row stands for the same number of tokens; only at its
-    end there may be, in each batch element, one row that stands for fewer, and padding.
+    The rows come in groups, one after the other, and within a group every row stands for the same number of tokens.
+    Each batch element may make an exception at the end of each group: first at most one row that stands for fewer
+    tokens, then padding.
     """
 
-    parts: tuple[tuple[int, int], ...]  # (rows, tokens)
-    uneven: int  # at most so many batch elements hold such exceptions beside other rows
+    groups: tuple[tuple[int, int], ...]  # (rows in the group, tokens each of them stands for)
+    uneven: int  # how many batch elements, at most, hold such exceptions beside full rows
+
+    @classmethod
+    def of_tokens(cls, batch: int, n: int) -> "Pattern":
+        """n single tokens in each of `batch` elements, padding after them."""
+        return cls(((n, 1),), batch)
 
 
 @dataclass(frozen=True)
@@ -27,9 +33,14 @@ class Rows:
     """Hidden vectors, how many tokens each stands for (0 = padding), and where those tokens are on average."""
 
     hidden: Tensor  # (B, n, D) floating point
-    counts: Tensor  # (B, n)
+    counts: Tensor  # (B, n); of type bool, they say that no row stands for more than one token
     positions: Tensor  # (B, n)
-    pattern: Pattern | None = None  # None: nothing is known
+    pattern: Pattern | None = None  # what is known of the counts; None: nothing
+
+    @classmethod
+    def of_tokens(cls, hidden: Tensor, real: Tensor, positions: Tensor) -> "Rows":
+        """Single tokens (B, n, D), of which real (B, n) are not padding; padding may be anywhere."""
+        return cls(hidden, real != 0, positions)
 
     def __post_init__(self) -> None:
         if self.hidden.ndim != 3 or not self.hidden.is_floating_point():
@@ -47,6 +58,16 @@ class Rows:
     def __len__(self) -> int:
         """Rows in each batch element, padding included."""
         return self.hidden.shape[1]
+
+    @property
+    def packed_tokens(self) -> bool:
+        """Whether every row is known to be a single token, or padding after all of them."""
+        return self.pattern == Pattern.of_tokens(*self.counts.shape)
+
+    @property
+    def single_tokens(self) -> bool:
+        """Whether every row is known to be a single token, or padding anywhere."""
+        return self.counts.dtype == torch.bool or self.packed_tokens
 
     def with_hidden(self, hidden: Tensor) -> "Rows":
         return replace(self, hidden=hidden)
@@ -106,9 +127,10 @@ def take_rows(rows: Rows, index: Tensor) -> Rows:
     return Rows(take(rows.hidden, index), take(rows.counts, index), take(rows.positions, index))
 
 
-class _Reseat(torch.autograd.Function):
-    """`take` where every row is taken once, or not at all. Its gradient then is a `take`, too, which is many times
-    faster than adding rows to zeros at places that might repeat."""
+class _TakeOnce(torch.autograd.Function):
+    """`take` where no row is taken twice. In general the gradient of `take` has to add up the gradients of all places
+    that took the same row; here each row has one place, `back`, and its gradient is looked up there, which is many
+    times faster. A row that was not taken has no gradient."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, index: Tensor, back: Tensor, taken: Tensor) -> Tensor:
@@ -122,9 +144,11 @@ class _Reseat(torch.autograd.Function):
 
 
 def reseat_rows(rows: Rows, index: Tensor, back: Tensor, taken: Tensor) -> Rows:
-    """The rows at index (B, k), each of which is taken once: row i went to place back[i], if taken[i]. Whatever else
-    `index` names fills places of which no one asks a gradient."""
-    hidden = _Reseat.apply(rows.hidden, index, back, taken)
+    """The rows at index (B, k). Row i is taken once and goes to place back[i], if taken[i]; both are (B, n).
+
+    `index` may name any row for the places that stay empty: no gradient is wanted of these.
+    """
+    hidden = _TakeOnce.apply(rows.hidden, index, back, taken)
     return Rows(hidden, take(rows.counts, index), take(rows.positions, index))
 
 
@@ -134,9 +158,8 @@ def concat_rows(*parts: Rows) -> Rows:
     patterns = [part.pattern for part in parts if part.pattern is not None]
     pattern = None
     if len(patterns) == len(parts):
-        pattern = Pattern(
-            tuple(part for each in patterns for part in each.parts), max([each.uneven for each in patterns])
-        )
+        groups = tuple(group for each in patterns for group in each.groups)
+        pattern = Pattern(groups, max([each.uneven for each in patterns]))
     return Rows(
         torch.cat([part.hidden.to(parts[0].hidden.dtype) for part in parts], 1),
         torch.cat([part.counts for part in parts], 1),
@@ -157,6 +180,6 @@ def pad_rows(rows: Rows, length: int) -> Rows:
     )
 
 
-def wide(dtype: torch.dtype) -> torch.dtype:
-    """The type in which sums over many layers are kept: float32, or float64 if the model is."""
+def sum_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The type in which a model of this type keeps sums over many layers: float32, or float64 if the model is."""
     return torch.float64 if dtype == torch.float64 else torch.float32

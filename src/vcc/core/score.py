@@ -1,4 +1,7 @@
-"""The paper's mu, how much the VIPs attend to each node with the layer's own queries and keys, and another score."""
+"""What opens a node: the paper's mu, how much the VIPs attend to it with the layer's own queries and keys, or another
+score. A score is a function and a row of `SCORES`."""
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -40,3 +43,11 @@ def vip_similarity(vips: Rows, nodes: Rows) -> Tensor:
     # A node does not weigh as many tokens as it has: its mean says what it is about, however short it is.
     real = (nodes.counts > 0).to(dtype)
     return (SHARPNESS * cosine + log_counts(real, dtype)).softmax(1) * (asking.sum(1, keepdim=True) > 0)
+
+
+# Each score is (attention, vips, nodes) -> (B, nodes), `attention` being the layer's own: (vips, nodes) -> (B, nodes).
+Attention = Callable[[Rows, Rows], Tensor]
+SCORES: dict[str, Callable[[Attention, Rows, Rows], Tensor]] = {
+    "attention": lambda attention, vips, nodes: attention(vips, nodes),
+    "similarity": lambda attention, vips, nodes: vip_similarity(vips, nodes),
+}

@@ -3,9 +3,10 @@
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+import torch
 from torch import Tensor
 
-from vcc.core.rows import Rows, pad_rows, wide
+from vcc.core.rows import Rows, pad_rows, sum_dtype
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,9 @@ class SegmentTree:
     differences: tuple[Tensor, ...]  # (B, m_i, D) for each scale after the first
     counts: tuple[Tensor, ...]  # (B, m_i) real tokens under each node, per scale
     positions: tuple[Tensor, ...]  # (B, m_i) mean position of those tokens, per scale
-    regular: bool = False  # single tokens, and padding at their end: all nodes of a scale count the same, but its last
+    regular: bool = (
+        False  # of single tokens, padding after them: all nodes of a scale count the same, but the last real
+    )
 
     @property
     def fan_outs(self) -> tuple[int, ...]:
@@ -62,7 +65,7 @@ def build_tree(rows: Rows, scales: tuple[int, ...]) -> SegmentTree:
     """Means from the bottom up (the paper's recursive pooling, weighted by counts), then differences: O(n D), once."""
     scales = tuple(scales)
     check_scales(scales)
-    dtype = wide(rows.hidden.dtype)
+    dtype = sum_dtype(rows.hidden.dtype)
     padded = pad_rows(rows, -(-len(rows) // scales[0]) * scales[0])
     nodes = padded.hidden.to(dtype).contiguous()
     counts, positions = [padded.counts.to(dtype).contiguous()], [padded.positions.to(dtype).contiguous()]
@@ -75,8 +78,9 @@ def build_tree(rows: Rows, scales: tuple[int, ...]) -> SegmentTree:
         positions.insert(0, (weights * siblings(positions[0], coarse // fine)).sum(2))
         counts.insert(0, siblings(counts[0], coarse // fine).sum(2))
         nodes = parents
-    regular = rows.pattern is not None
-    return SegmentTree(scales, len(rows), nodes, tuple(differences), tuple(counts), tuple(positions), regular)
+    return SegmentTree(
+        scales, len(rows), nodes, tuple(differences), tuple(counts), tuple(positions), rows.packed_tokens
+    )
 
 
 def flatten_tree(tree: SegmentTree) -> Rows:
@@ -94,20 +98,24 @@ def project_tree(tree: SegmentTree, weight: Tensor) -> SegmentTree:
     return replace(tree, means=means, differences=differences)
 
 
-def copy_tree(tree: SegmentTree, batch: int) -> SegmentTree:
-    """A tree for `batch` elements that may be changed in place: of one tree for all, or of one for each."""
-    if tree.means.shape[0] not in (1, batch):
-        raise ValueError(f"a tree of {tree.means.shape[0]} sequences cannot serve a batch of {batch}")
+def copy_tree(tree: SegmentTree, batch: int, owner: Tensor | None = None) -> SegmentTree:
+    """A tree for `batch` elements that may be changed in place: for element i that of `owner[i]`, owner being (batch,);
+    without owners one that all share, or one each. Gradients reach the tree it was copied from."""
+    number, device = tree.means.shape[0], tree.means.device
+    if owner is None:
+        if number not in (1, batch):
+            raise ValueError(f"a tree of {number} sequences cannot serve a batch of {batch}")
+        owner = torch.arange(batch, device=device) % number
+    if owner.shape != (batch,):
+        raise ValueError(f"owner has shape {tuple(owner.shape)}; it must be {(batch,)}, the number of a tree for each")
 
-    def spread(values: Tensor) -> Tensor:
-        return values.expand(batch, *values.shape[1:])
+    def copied(values: Tensor) -> Tensor:
+        return values.index_select(0, owner)  # whose gradient is a sum; that of indexing sorts
 
-    return SegmentTree(
-        tree.scales,
-        tree.length,
-        spread(tree.means).clone(),
-        tuple(spread(difference).clone() for difference in tree.differences),
-        tuple(spread(counts) for counts in tree.counts),
-        tuple(spread(positions) for positions in tree.positions),
-        tree.regular,
+    return replace(
+        tree,
+        means=copied(tree.means),
+        differences=tuple(map(copied, tree.differences)),
+        counts=tuple(map(copied, tree.counts)),
+        positions=tuple(map(copied, tree.positions)),
     )

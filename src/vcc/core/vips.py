@@ -15,13 +15,17 @@ class Layout:
     """Who sits where: the place of each token in [vips; context], and the token in each place."""
 
     places: Tensor  # (B, n)
-    tokens: Tensor  # (B, vips + context); an empty place names token 0
+    tokens: Tensor  # (B, vips + context); an empty place names any token
     filled: Tensor  # (B, vips + context)
+
+    def then(self, second: "Layout") -> "Layout":
+        """The layout of a split of what this one's split gave, all of whose places are filled."""
+        places, tokens = second.places.gather(1, self.places), self.tokens.gather(1, second.tokens)
+        return Layout(places, tokens, second.filled)
 
 
 def split_vips(rows: Rows, vip_mask: Tensor, capacity: int | None = None) -> tuple[Rows, Rows, Layout]:
-    """Rows -> vips, context, layout. Order is kept within each part; padding is never a VIP and goes last. Counts of
-    type bool say that every row is one token or padding, and so what comes of it is of a known pattern.
+    """Rows -> vips, context, layout. Order is kept within each part; padding is never a VIP and goes last.
 
     `capacity` fixes the number of VIP rows, so that no shape depends on the mask's values; without it the largest
     number of VIPs in the batch is looked up, which waits for the device once.
@@ -53,14 +57,19 @@ def split_vips(rows: Rows, vip_mask: Tensor, capacity: int | None = None) -> tup
     place = torch.arange(capacity + size, device=places.device)
     filled = torch.where(place < capacity, place < number, place - capacity < n - number)
     seated = reseat_rows(rows, tokens, places, torch.ones_like(real))
-    single = rows.counts.dtype == torch.bool or rows.pattern == Pattern(((n, 1),), batch)
     counts = (seated.counts * filled).to(torch.float32 if rows.counts.dtype == torch.bool else rows.counts.dtype)
 
     def part(start: int, stop: int) -> Rows:
-        pattern = Pattern(((stop - start, 1),), batch) if single else None
+        pattern = Pattern.of_tokens(batch, stop - start) if rows.single_tokens else None
         return Rows(seated.hidden[:, start:stop], counts[:, start:stop], seated.positions[:, start:stop], pattern)
 
     return part(0, capacity), part(capacity, capacity + size), Layout(places, tokens, filled)
+
+
+def pack(rows: Rows) -> tuple[Rows, Layout]:
+    """Move padding to the end, so that windows and segments do not depend on where it was: a split without VIPs."""
+    _, packed, layout = split_vips(rows, torch.zeros_like(rows.counts, dtype=torch.bool), capacity=0)
+    return packed, layout
 
 
 def join_vips(vips: Rows, context: Rows, layout: Layout) -> Rows:
@@ -73,9 +82,9 @@ def unseat(rows: Rows, layout: Layout) -> Rows:
     return reseat_rows(rows, layout.places, layout.tokens, layout.filled)
 
 
-def check_mask(mask: Tensor, like: Tensor, name: str) -> None:
-    """A mask over tokens has their shape and says yes or no."""
-    if mask.shape != like.shape:
-        raise ValueError(f"{name} has shape {tuple(mask.shape)}; it must be {tuple(like.shape)}, one entry per token")
+def check_mask(mask: Tensor, tokens: Tensor, name: str) -> None:
+    """A mask over tokens (B, n) has their shape and says yes or no."""
+    if mask.shape != tokens.shape:
+        raise ValueError(f"{name} has shape {tuple(mask.shape)}; it must be {tuple(tokens.shape)}, one entry per token")
     if mask.is_floating_point() and not torch.compiler.is_compiling() and bool(mask.isnan().any()):
         raise ValueError(f"{name} contains NaN; it must hold 1 for the tokens it marks and 0 for the others")

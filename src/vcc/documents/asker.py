@@ -181,7 +181,7 @@ class Asker:
         progress(0, total)
         for first in range(0, len(ids), step):
             rows = self.rows(ids[None, first : first + step], self.frame.second_type, first)
-            parts += run_windows(self.host, [rows], config, None, lambda windows: windows[0])
+            parts += run_windows(self.host, [rows], config)
             progress(min(first + step, total), total)
         whole = Rows(
             torch.cat([part.hidden for part in parts], 1),

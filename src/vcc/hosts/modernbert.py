@@ -9,6 +9,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.modernbert.modeling_modernbert import apply_rotary_pos_emb
 
 from vcc.attention.attend import attend
+from vcc.attention.scoring import Scoring
 from vcc.core.rows import Rows
 from vcc.core.score import vip_attention
 from vcc.hosts.host import FamilyHost, Inputs, checkpointed, in_type, merge_heads
@@ -43,15 +44,9 @@ class ModernBertHost(FamilyHost):
 
         def run(hidden: Tensor) -> Tensor:
             q, k, v = self.project(layer, hidden, positions)
-            mixed = attend(
-                q,
-                k,
-                v,
-                rows,
-                window=self.model.config.sliding_window if local else None,
-                consecutive=consecutive,
-                dropout=layer.attn.attention_dropout if self.training else 0.0,
-            )
+            window = self.model.config.sliding_window if local else None
+            dropout = layer.attn.attention_dropout if self.training else 0.0
+            mixed = attend(q, k, v, rows, Scoring(window=window, consecutive=consecutive, dropout=dropout))
             hidden = hidden + layer.attn.out_drop(layer.attn.Wo(merge_heads(mixed)))
             return hidden + layer.mlp(layer.mlp_norm(hidden))
 

@@ -25,7 +25,7 @@ def compile_only(self, *args, grid, warmup, **options):
 
 jit.JITFunction.run = compile_only
 
-from vcc.attention.attend import RelativeBias
+from vcc.attention.scoring import RelativeBias
 from vcc.attention.kernels import relative_attention as module
 
 shape_of = module.shape_of

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from vcc.attention.attend import RelativeBias, attend
+from vcc.attention.attend import attend
+from vcc.attention.scoring import RelativeBias, Scoring
 from vcc.core.rows import Rows
 
 TOLERANCE = {torch.float32: 3e-6, torch.float16: 2e-3, torch.bfloat16: 1.5e-2}
@@ -48,7 +49,7 @@ class Case:
         q, k, v = (part.to(dtype).detach().requires_grad_() for part in (self.q, self.k, self.v))
         weights = self.table.to(torch.promote_types(dtype, torch.float32)).detach().requires_grad_()
         relative = RelativeBias(weights) if table else None
-        out = attend(q, k, v, self.rows, relative=relative, backend=backend, **options)
+        out = attend(q, k, v, self.rows, Scoring(relative=relative, **options), backend)
         out.backward(self.grad.to(dtype))
         return [out, q.grad, k.grad, v.grad, *([weights.grad] if table else [])]
 
@@ -134,8 +135,8 @@ def test_dropout_drops_the_same_probabilities_forward_and_backward(device):
     assert abs(agree - (rate**2 + (1 - rate) ** 2)) < 0.06  # heads drop independently
 
     q, k, v, table = (part.double().detach().requires_grad_() for part in (case.q, case.k, case.v, case.table))
-    whole = attend(q, k, torch.eye(r, 64, device=device).double().expand_as(v), case.rows, relative=RelativeBias(table),
-                   backend="reference")[..., :r]  # fmt: skip
+    values = torch.eye(r, 64, device=device).double().expand_as(v)
+    whole = attend(q, k, values, case.rows, Scoring(relative=RelativeBias(table)), "reference")[..., :r]
     out = (whole * kept / (1 - rate)) @ v
     out.backward(case.grad.double())
     for ours, theirs in zip(fused, [out, q.grad, k.grad, v.grad, table.grad], strict=True):
@@ -163,7 +164,7 @@ def test_fused_compiles_as_one_graph(device):
     torch._dynamo.reset()
 
     def run(q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tensor:
-        return attend(q, k, v, case.rows, relative=RelativeBias(table), backend="triton")
+        return attend(q, k, v, case.rows, Scoring(relative=RelativeBias(table)), "triton")
 
     leaves = [part.detach().requires_grad_() for part in (case.q, case.k, case.v, case.table)]
     out = torch.compile(run, fullgraph=True, backend="aot_eager")(*leaves)

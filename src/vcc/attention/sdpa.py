@@ -1,0 +1,69 @@
+"""PyTorch's own kernels, which run everywhere."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from vcc.attention.parts import attend_unmasked
+from vcc.attention.scoring import Scoring, local_bias
+from vcc.core.rows import Rows, log_counts
+
+FOLDED = 8  # head dimensions that carry the bias per key; flash kernels want a multiple of 8
+
+
+def attend_sdpa(q: Tensor, k: Tensor, v: Tensor, rows: Rows, scoring: Scoring) -> Tensor:
+    """What differs from query to query has to be a matrix; the bias per key need not."""
+    r, d = q.shape[2:]
+    scale, dropout = scoring.scale_of(q), scoring.dropout
+    bias = log_counts(rows.counts, torch.promote_types(q.dtype, torch.float32))
+    # On a CPU any kernel takes a float32 mask; on CUDA it has to be of the type of the queries.
+    mask_dtype = torch.promote_types(q.dtype, torch.float32) if q.device.type == "cpu" else q.dtype
+    matrix = None  # (B or 1, H or 1, r, r)
+    if scoring.relative is not None:
+        relative, places = scoring.relative, rows.positions
+        matrix = (relative.among(r) if scoring.consecutive else relative.between(places, places)).to(mask_dtype)
+    if scoring.window is not None:
+        local = local_bias(bias, scoring.distances(rows), scoring.window)[:, None].to(mask_dtype)
+        matrix = local if matrix is None else matrix + local
+        return F.scaled_dot_product_attention(q, k, v, matrix, dropout, scale=scale)
+    if matrix is None and dropout == 0.0 and cudnn_masks(q):
+        found = attend_unmasked(q, k, v, rows, scale)
+        if found is not None:
+            return found
+    if matrix is None and (q.device.type == "cpu" or q.dtype not in (torch.bfloat16, torch.float16) or cudnn_masks(q)):
+        # Softmax does not mind a shift. This one leaves 16 bits for what is left of the largest bias, and none are
+        # needed for single tokens: with two scales nothing is rounded.
+        shift = bias.amax(1, keepdim=True).to(mask_dtype).to(bias.dtype)
+        mask = (bias - shift)[:, None, None].to(mask_dtype)
+        return F.scaled_dot_product_attention(q, k, v, mask, dropout, scale=scale)
+    q, k, v = fold(q, k, v, bias, scale)
+    return F.scaled_dot_product_attention(q, k, v, matrix, dropout, scale=scale)[..., :d]
+
+
+def fold(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k, v with FOLDED more head dimensions, so that scale q k^T gains `bias` (B, r) per key.
+
+    The queries get ones and the keys bias / scale, in three pieces where one alone would be rounded to 8 bits.
+    """
+    pieces = 1 if k.dtype == bias.dtype else 3
+    rest = (bias / scale).clamp(min=torch.finfo(k.dtype).min / 2)
+    columns = []
+    for _ in range(pieces):
+        columns.append(rest.to(k.dtype))
+        rest = rest - columns[-1].to(rest.dtype)
+    extra_k = F.pad(torch.stack(columns, -1), (0, FOLDED - pieces))[:, None].expand(*k.shape[:3], FOLDED)
+    extra_q = (torch.arange(FOLDED, device=q.device) < pieces).to(q.dtype).expand(*q.shape[:3], FOLDED)
+    return torch.cat([q, extra_q], -1), torch.cat([k, extra_k], -1), F.pad(v, (0, FOLDED))
+
+
+def cudnn_masks(q: Tensor) -> bool:
+    """Whether to use cuDNN's kernel, which is fastest with a bias per key: in 16 bits, on Hopper and later. It makes a
+    plan for every new shape, which takes longer than it saves, so only in compiled graphs, whose shapes stay."""
+    half = q.dtype in (torch.bfloat16, torch.float16)
+    known = half and q.is_cuda and q.shape[-1] % 8 == 0 and q.shape[-1] <= 128 and torch.compiler.is_compiling()
+    return known and _prefers_cudnn(q.device)
+
+
+@torch.compiler.assume_constant_result
+def _prefers_cudnn(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device)[0] >= 9 and torch.backends.cuda.cudnn_sdp_enabled()

@@ -1,0 +1,60 @@
+"""The fused kernel of `vcc.attention.kernels`, for CUDA: relative bias and window are made from the positions, tile by
+tile, and no (r, r) matrix is ever stored."""
+
+import os
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+from vcc.attention.scoring import Scoring
+from vcc.core.rows import Rows, log_counts
+
+
+def attend_triton(q: Tensor, k: Tensor, v: Tensor, rows: Rows, scoring: Scoring) -> Tensor:
+    reason = why_not_triton(q, scoring)
+    if reason:
+        raise ValueError(f'backend "triton" cannot run here: {reason}')
+    from vcc.attention.kernels.relative_attention import relative_attention
+
+    relative = scoring.relative
+    return relative_attention(
+        q,
+        k,
+        v,
+        log_counts(rows.counts),
+        rows.positions.float(),
+        None if relative is None else relative.table,
+        scale=scoring.scale_of(q),
+        starts=() if relative is None else relative.starts,
+        window=scoring.window,
+        consecutive=scoring.consecutive,
+        dropout=scoring.dropout,
+    )
+
+
+def why_not_triton(q: Tensor, scoring: Scoring) -> str | None:
+    """Why the fused kernel cannot run; None if it can."""
+    reason = _why_not_on(q.device)
+    if reason:
+        return reason
+    if q.dtype not in (torch.bfloat16, torch.float16, torch.float32):
+        return f"the dtype is {q.dtype}; it must be bfloat16, float16 or float32"
+    if not 16 <= q.shape[-1] <= 128:
+        return f"the head dimension is {q.shape[-1]}; it must be between 16 and 128"
+    buckets = 1 if scoring.relative is None else scoring.relative.table.shape[0]
+    if buckets & (buckets - 1):
+        return f"the relative bias has {buckets} buckets; their number must be a power of 2"
+    return None
+
+
+@torch.compiler.assume_constant_result
+def _why_not_on(device: torch.device) -> str | None:
+    if find_spec("triton") is None:
+        return "Triton is not installed"
+    if device.type == "cuda":
+        major, minor = torch.cuda.get_device_capability(device)
+        return None if major >= 8 else f"the GPU has compute capability {major}.{minor}; it must be at least 8.0"
+    if os.environ.get("TRITON_INTERPRET") == "1":  # Triton runs its kernels in Python, for tests
+        return None
+    return f"the tensors are on {str(device)!r}, not on a CUDA device"

@@ -1,0 +1,108 @@
+"""`check_host` accepts hosts that keep their word and names what is wrong with the others."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import vcc
+from tests.hosts.models import OPEN, build
+from vcc import Rows
+from vcc.testing import TinyHost, check_host, tiny_host
+
+
+@pytest.mark.parametrize(("pre_norm", "distance"), [(True, 0.0), (False, 0.1)])
+def test_the_tiny_host_passes(pre_norm: bool, distance: float) -> None:
+    check_host(tiny_host(pre_norm=pre_norm, distance=distance), width=8)
+
+
+def test_a_float32_host_passes_with_a_tolerance_of_its_own() -> None:
+    check_host(tiny_host(dtype=torch.float32), 8, torch.float32, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta-prelayernorm"])
+def test_a_wrapped_model_passes(family: str) -> None:
+    wrapped: Any = vcc.wrap(build(family), OPEN)
+    check_host(wrapped.host_class(wrapped), width=32)
+
+
+class NoLogCounts(TinyHost):
+    def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
+        return super().layer(index, replace(rows, counts=(rows.counts > 0).double()), consecutive)
+
+
+class NoMask(TinyHost):
+    def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
+        return super().layer(index, replace(rows, counts=rows.counts.clamp(min=1)), consecutive)
+
+
+class Mixing(TinyHost):
+    def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
+        hidden = super().layer(index, rows, consecutive)
+        return hidden + 1e-6 * hidden.mean(0)
+
+
+class Restarting(TinyHost):
+    def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
+        return super().layer(index, replace(rows, positions=rows.positions * 0) if consecutive else rows)
+
+
+class OneRowLess(TinyHost):
+    def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
+        return super().layer(index, rows)[:, 1:]
+
+
+class Moving(TinyHost):
+    """Its layers differ from call to call, as if something were random."""
+
+    def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
+        return super().layer(index, rows) * (1 if len(rows) < 20 else 1 + 1e-3 * int(rows.counts[0, -1]))
+
+
+class ScoreOfPadding(TinyHost):
+    def score(self, index: int, vips: Rows, nodes: Rows) -> Tensor:
+        return super().score(index, vips, replace(nodes, counts=nodes.counts.clamp(min=1)))
+
+
+class ScoreByPadding(TinyHost):
+    def score(self, index: int, vips: Rows, nodes: Rows) -> Tensor:
+        return super().score(index, replace(vips, counts=vips.counts.clamp(min=1)), nodes)
+
+
+class ScorePerVip(TinyHost):
+    def score(self, index: int, vips: Rows, nodes: Rows) -> Tensor:
+        return super().score(index, vips, nodes)[:, None].expand(-1, len(vips), -1)
+
+
+class ScoreOfNobody(TinyHost):
+    def score(self, index: int, vips: Rows, nodes: Rows) -> Tensor:
+        share = (vips.counts > 0).sum(1, keepdim=True) / vips.counts.sum(1, keepdim=True)
+        return super().score(index, vips, nodes) * share
+
+
+FAULTS = [
+    (NoLogCounts, "layer 0: a row of count c does not weigh as c equal tokens"),
+    (NoMask, "layer 0: what lies in padding changes other rows"),
+    (Mixing, "layer 0: a batch element depends on another"),
+    (Restarting, "layer 0: consecutive=True changes neighbouring tokens"),
+    (OneRowLess, r"must keep the shape of its rows: the shape is \(2, 11, 8\); it must be \(2, 12, 8\)"),
+    (Moving, "all layers: with every node opened, encode does not give what the layers give"),
+    (ScoreOfPadding, "layer 0: the score of nodes changes with padding among them"),
+    (ScoreByPadding, "layer 0: the score of nodes changes with padding among the VIPs"),
+    (ScorePerVip, "layer 0: a score must be one number for each node"),
+    (ScoreOfNobody, "layer 0: a score must be finite, also without VIPs"),
+]
+
+
+@pytest.mark.parametrize(("fault", "message"), FAULTS, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_planted_fault_is_named(fault: type[TinyHost], message: str) -> None:
+    torch.manual_seed(0)
+    with pytest.raises(AssertionError, match=message):
+        check_host(fault(distance=0.1).double().eval(), width=8)
+
+
+def test_a_host_in_training_mode_is_refused() -> None:
+    with pytest.raises(AssertionError, match="training mode"):
+        check_host(tiny_host().train(), width=8)
