@@ -54,11 +54,18 @@ class OneRowLess(TinyHost):
         return super().layer(index, rows)[:, 1:]
 
 
-class Moving(TinyHost):
-    """Its layers differ from call to call, as if something were random."""
+class CountingPlaces(TinyHost):
+    """Takes the place of a row for its position."""
 
     def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
-        return super().layer(index, rows) * (1 if len(rows) < 20 else 1 + 1e-3 * int(rows.counts[0, -1]))
+        return super().layer(index, replace(rows, positions=torch.arange(len(rows)).expand_as(rows.counts)))
+
+
+class CountingRows(TinyHost):
+    """Its layers give more where there are many rows."""
+
+    def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
+        return super().layer(index, rows) * (1 + 1e-3 * max(0, len(rows) - 20))
 
 
 class ScoreOfPadding(TinyHost):
@@ -88,7 +95,8 @@ FAULTS = [
     (Mixing, "layer 0: a batch element depends on another"),
     (Restarting, "layer 0: consecutive=True changes neighbouring tokens"),
     (OneRowLess, r"must keep the shape of its rows: the shape is \(2, 11, 8\); it must be \(2, 12, 8\)"),
-    (Moving, "all layers: with every node opened, encode does not give what the layers give"),
+    (CountingPlaces, "layer 0: the order of rows matters"),
+    (CountingRows, "all layers: with every node opened, encode does not give what the layers give"),
     (ScoreOfPadding, "layer 0: the score of nodes changes with padding among them"),
     (ScoreByPadding, "layer 0: the score of nodes changes with padding among the VIPs"),
     (ScorePerVip, "layer 0: a score must be one number for each node"),

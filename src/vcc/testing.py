@@ -199,6 +199,8 @@ def claims_on_layer(host: Host, index: int, width: int, dtype: torch.dtype) -> I
     yield Claim("a layer must keep the shape of its rows", torch.ones_like(after), torch.ones_like(rows.hidden))
     yield Claim("consecutive=True changes neighbouring tokens", host.layer(index, rows, consecutive=True), after)
     yield Claim("a batch element depends on another", after[:1], host.layer(index, first_element(rows)))
+    turned = Rows(rows.hidden.roll(5, 1), rows.counts, rows.positions.roll(5, 1))
+    yield Claim("the order of rows matters (are their positions used?)", host.layer(index, turned).roll(-5, 1), after)
 
     padded, noisy = with_padding(rows), with_padding(rows, noise=1e3)
     real, after = padded.counts > 0, host.layer(index, padded)
