@@ -14,137 +14,36 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from attention_plans import MODES, OTHER_MODES, compile_plan, graph_ms, modes_of, plans, section_tune
+from attention_problems import (
+    BF16,
+    FEATURES,
+    LONG,
+    PROBLEMS,
+    SHORT,
+    WINDOWS,
+    Problem,
+    compressed,
+    message_of,
+    random_table,
+)
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from vcc.attention.attend import RelativeBias, attend, fold
-from vcc.attention.parts import attend_few_masked, attend_parts
-from vcc.core.rows import Pattern, Rows, log_counts
+from vcc.attention.attend import DEFAULT, attend
+from vcc.attention.parts import attend_few_masked, attend_groups
+from vcc.attention.scoring import RelativeBias, Scoring
+from vcc.attention.sdpa import fold
+from vcc.commands.options import call
+from vcc.core.rows import log_counts
 
-HEADS, FEATURES = 12, 64
-BF16 = torch.bfloat16
-
-
-# ------------------------------------------------------------------------------------------------------------- problems
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One layer's attention: compressed rows of a long text, or windows of neighbouring tokens."""
-
-    name: str
-    batch: int
-    r: int
-    tokens: int = 0  # 0: windows
-    vips: int = 0
-    opened: int = 0
-
-    @property
-    def flops(self) -> float:
-        return 4.0 * self.batch * HEADS * self.r**2 * FEATURES
-
-    def rows(self, ragged: bool = False) -> Rows:
-        generator = torch.Generator().manual_seed(0)
-        if self.tokens:
-            nodes = self.tokens // 16
-            opened = torch.randperm(nodes, generator=generator)[: self.opened].sort().values
-            closed = torch.ones(nodes, dtype=torch.bool)
-            closed[opened] = False
-            children = (opened[:, None] * 16 + torch.arange(16)).flatten()
-            positions = torch.cat([torch.arange(self.vips), closed.nonzero().squeeze(1) * 16 + 7.5, children])
-            counts = torch.ones(self.r)
-            counts[self.vips : self.vips + nodes - self.opened] = 16
-            positions, counts = positions.expand(self.batch, -1), counts.repeat(self.batch, 1)
-        else:
-            positions = torch.arange(self.batch * self.r).view(self.batch, self.r)
-            counts = torch.ones(self.batch, self.r)
-        if ragged:
-            counts[-1, -self.r // 5 :] = 0
-        return Rows(torch.zeros(self.batch, self.r, 1).cuda(), counts.cuda(), positions.float().cuda())
-
-    @property
-    def pattern(self) -> Pattern:
-        if not self.tokens:
-            return Pattern(((self.r, 1),), 1)
-        closed = self.tokens // 16 - self.opened
-        return Pattern(((self.vips, 1), (closed, 16), (16 * self.opened, 1)), self.batch)
-
-    def heads(self, dtype: torch.dtype, heads: int = HEADS, features: int = FEATURES) -> list[Tensor]:
-        """q, k, v and the gradient of the output, as a layer has them: (B, r, H, d) seen as (B, H, r, d)."""
-        shape = (self.batch, self.r, heads, features)
-        return [torch.randn(shape, device="cuda").to(dtype).transpose(1, 2) for _ in range(4)]
-
-
-def compressed(name: str, tokens: int, vips: int, opened: int, batch: int = 1) -> Problem:
-    return Problem(name, batch, vips + tokens // 16 - opened + 16 * opened, tokens, vips, opened)
-
-
-LONG = compressed("128K", 131072, 48, 90)
-MIDDLE = compressed("16K", 16384, 32, 90)
-SHORT = compressed("4K", 4096, 288, 80)
-WINDOWS = [Problem(f"{number} windows", number, 512) for number in (8, 32, 256)]
-PROBLEMS = [SHORT, MIDDLE, LONG, *WINDOWS]
-
-
-def random_table() -> Tensor:
-    return torch.randn(32, HEADS, device="cuda") * 0.5
-
-
-# ----------------------------------------------------------------------------------------------------- fused, by blocks
-
-
-def plans() -> dict[str, Any]:
-    """The default plan, and plans that differ from it in one kernel."""
-    from vcc.attention.kernels.relative_attention import Blocks, choose_plan
-
-    default = choose_plan(BF16, FEATURES)
-    shapes = {
-        "forward": [
-            (128, 128, 8, 2), (128, 128, 8, 3), (128, 64, 4, 3), (128, 64, 4, 2), (128, 64, 8, 3, 128),
-            (64, 64, 4, 2, 128), (64, 64, 4, 3, 168), (64, 128, 4, 2), (128, 32, 4, 3),
-        ],
-        "query": [
-            (64, 64, 4, 2, 168), (64, 64, 4, 2), (64, 64, 4, 3, 168), (128, 64, 8, 2), (128, 64, 4, 2),
-            (128, 128, 8, 2),
-        ],
-        "key": [
-            (64, 128, 8, 2), (64, 128, 8, 3), (64, 64, 4, 2), (64, 64, 4, 2, 168), (128, 64, 4, 2), (128, 128, 8, 2),
-        ],
-        "table": [(64, 64, 4, 2), (64, 64, 4, 2, 168), (64, 64, 4, 1), (64, 64, 8, 2)],
-    }  # fmt: skip
-    found = {"default": default}
-    for kernel, choices in shapes.items():
-        for choice in choices:
-            plan = replace(default, **{kernel: Blocks(*choice)})
-            if plan.query.queries * plan.query.keys > 64 * 64:  # the table's kernels have its tiles: room for them
-                plan = replace(plan, table=replace(plan.table, warps=8))
-            if plan != default:
-                found[f"{kernel} {'x'.join(map(str, choice))}"] = plan
-    return found
-
-
-MODES: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "relative": {"table": True},
-    "neighbours": {"table": True, "consecutive": True},
-}
-OTHER_MODES: dict[str, dict[str, Any]] = {  # timed with the default plan only
-    "window": {"window": 64},
-    "window, neighbours": {"window": 64, "consecutive": True},
-    "dropout": {"dropout": 0.1},
-    "relative dropout": {"table": True, "dropout": 0.1},
-    "neighbours dropout": {"table": True, "consecutive": True, "dropout": 0.1},
-    "relative frozen": {"table": True, "frozen": True},
-    "neighbours frozen": {"table": True, "consecutive": True, "frozen": True},
-}
 CASES: list[tuple[torch.dtype, int, dict[str, Any]]] = [  # checked against the reference
     (BF16, 64, {}),
     (BF16, 64, {"table": True}),
@@ -162,29 +61,6 @@ CASES: list[tuple[torch.dtype, int, dict[str, Any]]] = [  # checked against the 
 ]
 
 
-def prepared(rows: Rows, table: bool = False, frozen: bool = False, consecutive: bool = False, window: int = -1, dropout: float = 0.0):  # fmt: skip # noqa: E501
-    """The arguments of the raw launches: the bias, and whether the table wants a gradient."""
-    from vcc.attention.kernels import relative_attention as module
-
-    keys = F.pad(log_counts(rows.counts) * module.LOG2E, (0, -len(rows) % module.EDGE), value=-math.inf)
-    seed = torch.randint(2**62, (1,), device="cuda") if dropout else None
-    relative = RelativeBias(random_table()) if table else None
-    starts, weights = ((), None) if relative is None else (relative.starts, relative.table)
-    bias = module.Bias(keys, rows.positions, weights, seed, 0.125, starts, window, consecutive, dropout)
-    return bias, table and not frozen
-
-
-def compile_plan(name: str, mode: str) -> None:
-    from vcc.attention.kernels import relative_attention as module
-
-    problem, plan = Problem("tiny", 2, 256), plans()[name]
-    q, k, v, grad = problem.heads(BF16)
-    bias, table_grad = prepared(problem.rows(), **(MODES | OTHER_MODES)[mode])
-    out, lse = module.forward(q, k, v, bias, plan)
-    if not name.startswith("forward"):
-        module.backward(grad, q, k, v, out, lse, bias, table_grad, plan)
-
-
 def compile_case(number: int) -> None:
     dtype, features, options = CASES[number]
     check(Problem("tiny", 2, 256), dtype, features, "triton", dict(options))
@@ -198,16 +74,11 @@ def compile_one(task: tuple[Callable[..., None], tuple]) -> tuple[str, float, st
         function(*arguments)
         torch.cuda.synchronize()
     except Exception as problem:
-        failure = said(problem)
+        failure = message_of(problem)
     return " ".join(map(str, (function.__name__, *arguments))), time.perf_counter() - start, failure
 
 
 # ------------------------------------------------------------------------------------------------------------- sections
-
-
-def said(problem: BaseException) -> str:
-    text = " ".join(str(problem).split())
-    return f"{type(problem).__name__}: {text[:160]}"
 
 
 Record = dict[str, Any]
@@ -226,10 +97,6 @@ def section_compile() -> Iterator[Record]:
     yield {"what": f"{len(tasks)} tasks", "seconds": round(time.perf_counter() - start, 1), "error": ""}
 
 
-def modes_of(plan: str) -> list[str]:
-    return ["relative", "neighbours"] if plan.startswith("table") else list(MODES)
-
-
 def section_check() -> Iterator[Record]:
     """Every backend against the reference in float64: out, dq, dk, dv, dtable."""
     problem = compressed("check", 4096, 20, 20, batch=2)
@@ -243,12 +110,12 @@ def section_check() -> Iterator[Record]:
                 ok = max(errors) < limits[dtype] * (1 if backend == "triton" else 3)
                 yield {"what": what, "errors": errors, "error": "" if ok else "WRONG"}
             except Exception as failure:
-                yield {"what": what, "errors": [], "error": said(failure)}
+                yield {"what": what, "errors": [], "error": message_of(failure)}
     for what, function in {"odd lengths": check_odd, "dropout": check_dropout, "compiled": check_compiled}.items():
         try:
             yield {"what": what, "errors": function(), "error": ""}
         except Exception as failure:
-            yield {"what": what, "errors": [], "error": said(failure)}
+            yield {"what": what, "errors": [], "error": message_of(failure)}
 
 
 def check(
@@ -266,7 +133,7 @@ def check(
             leaves.append(weights.to(torch.promote_types(precision, torch.float32)).detach().requires_grad_())
             relative = RelativeBias(leaves[-1])
         chosen = run if name == backend else attend
-        out = chosen(*leaves[:3], rows, relative=relative, backend=name, **options)
+        out = chosen(*leaves[:3], rows, Scoring(relative=relative, **options), name)
         out.backward(grad.to(precision))
         results.append([out, *(leaf.grad for leaf in leaves)])
     errors = [((a.double() - b).norm() / (b.norm() + 1e-3)).item() for a, b in zip(*results, strict=True)]
@@ -285,15 +152,16 @@ def check_compiled() -> list[float]:
     with torch.no_grad():
         for _ in range(3):
             torch.compiler.cudagraph_mark_step_begin()
-            graphed(q, k, v, LONG.rows(), relative=RelativeBias(random_table()))
+            graphed(q, k, v, LONG.rows(), Scoring(relative=RelativeBias(random_table())))
     return errors
 
 
 def check_dropout() -> list[float]:
     """The share that is kept, less 0.9, and the error of the output averaged over many seeds."""
     rows, (q, k, v, _) = SHORT.rows(), SHORT.heads(BF16)
-    ones = attend(q, k, torch.ones_like(v), rows, dropout=0.1, backend="triton").float().mean().item() - 1
-    mean = torch.stack([attend(q, k, v, rows, dropout=0.1, backend="triton").float() for _ in range(200)]).mean(0)
+    dropping = Scoring(dropout=0.1)
+    ones = attend(q, k, torch.ones_like(v), rows, dropping, "triton").float().mean().item() - 1
+    mean = torch.stack([attend(q, k, v, rows, dropping, "triton").float() for _ in range(200)]).mean(0)
     exact = attend(q, k, v, rows, backend="triton").float()
     return [ones, ((mean - exact).norm() / exact.norm()).item()]
 
@@ -315,13 +183,6 @@ def median_ms(function: Callable[[], Any]) -> float:
     import triton
 
     return float(triton.testing.do_bench(function, warmup=20, rep=80, return_mode="median"))
-
-
-def graph_ms(function: Callable[[], Any]) -> float:
-    """Without the time in which the processor, not the GPU, is at work: what a captured graph would take."""
-    import triton
-
-    return float(triton.testing.do_bench_cudagraph(function, rep=20, return_mode="median"))
 
 
 def timed(forward: Callable[..., Tensor], inputs: list[Tensor], grad: Tensor) -> tuple[float, float, float]:
@@ -349,6 +210,9 @@ def candidates(problem: Problem) -> Iterator[tuple[str, Callable[..., Tensor], l
     mask = bias[:, None, None].to(BF16)
     flash, cudnn, efficient = SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION, SDPBackend.EFFICIENT_ATTENTION
 
+    def attending(backend: str, scoring: Scoring = DEFAULT) -> Callable[..., Tensor]:
+        return lambda q, k, v: attend(q, k, v, rows, scoring, backend)
+
     def folded(kind: SDPBackend, size: int) -> Callable[..., Tensor]:
         def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             parts = fold(q, k, v, bias, FEATURES**-0.5)
@@ -367,27 +231,26 @@ def candidates(problem: Problem) -> Iterator[tuple[str, Callable[..., Tensor], l
 
     yield "no bias: flash", with_kernel(flash), [q, k, v]
     yield "no bias: cudnn", with_kernel(cudnn), [q, k, v]
-    yield "keys: sdpa", lambda q, k, v: attend(q, k, v, rows, backend="sdpa"), [q, k, v]
+    yield "keys: sdpa", attending("sdpa"), [q, k, v]
     yield "keys: flash folded to 96", folded(flash, 96), [q, k, v]
     yield "keys: cudnn folded", folded(cudnn, 72), [q, k, v]
     yield "keys: cudnn mask", lambda q, k, v: with_kernel(cudnn)(q, k, v, mask), [q, k, v]
     yield "keys: cudnn weighted values", weighted, [q, k, v]
-    way = attend_parts if problem.tokens else attend_few_masked
+    way = attend_groups if problem.tokens else attend_few_masked
     known = problem.pattern if problem.tokens else problem.pattern.uneven
     unmasked = torch.compile(lambda q, k, v: way(q, k, v, rows.counts, known, FEATURES**-0.5), dynamic=False)
     yield "keys: without a mask", unmasked, [q, k, v]
     yield "keys: efficient mask", lambda q, k, v: with_kernel(efficient)(q, k, v, mask), [q, k, v]
-    yield "keys: triton", lambda q, k, v: attend(q, k, v, rows, backend="triton"), [q, k, v]
+    yield "keys: triton", attending("triton"), [q, k, v]
     if problem in (LONG, WINDOWS[-1]):
-        yield "keys: sdpa dropout", lambda q, k, v: attend(q, k, v, rows, dropout=0.1, backend="sdpa"), [q, k, v]
-        yield "keys: triton dropout", lambda q, k, v: attend(q, k, v, rows, dropout=0.1, backend="triton"), [q, k, v]
-        yield "window 64: sdpa", lambda q, k, v: attend(q, k, v, rows, window=64, consecutive=near, backend="sdpa"), [q, k, v]  # fmt: skip # noqa: E501
-        yield "window 64: triton", lambda q, k, v: attend(q, k, v, rows, window=64, consecutive=near, backend="triton"), [q, k, v]  # fmt: skip # noqa: E501
+        for backend in ("sdpa", "triton"):
+            yield f"keys: {backend} dropout", attending(backend, Scoring(dropout=0.1)), [q, k, v]
+            yield f"window 64: {backend}", attending(backend, Scoring(window=64, consecutive=near)), [q, k, v]
 
     def relative(backend: str, dropout: float = 0.0) -> Callable[..., Tensor]:
         def run(q: Tensor, k: Tensor, v: Tensor, weights: Tensor) -> Tensor:
-            how = {"consecutive": near, "dropout": dropout, "backend": backend}
-            return attend(q, k, v, rows, scale=0.3, relative=RelativeBias(weights), **how)
+            scoring = Scoring(0.3, RelativeBias(weights), consecutive=near, dropout=dropout)
+            return attend(q, k, v, rows, scoring, backend)
 
         return run
 
@@ -413,37 +276,8 @@ def section_time() -> Iterator[Record]:
                 rate = problem.flops / graphed / 1e9
                 yield {**record, "forward": alone, "graph": graphed, "both": both, "tflops": rate}
             except Exception as failure:
-                yield {**record, "error": said(failure)}
+                yield {**record, "error": message_of(failure)}
         torch.cuda.empty_cache()
-
-
-def section_tune() -> Iterator[Record]:
-    """Raw forward and backward launches by plan, as graphs."""
-    from vcc.attention.kernels import relative_attention as module
-
-    for problem, modes in (
-        (LONG, ("plain", "relative")),
-        (MIDDLE, ("plain", "relative")),
-        (SHORT, ("relative",)),
-        (WINDOWS[-1], ("plain", "neighbours")),
-    ):
-        rows, (q, k, v, grad) = problem.rows(), problem.heads(BF16)
-        for mode in modes:
-            bias, table_grad = prepared(rows, **MODES[mode])
-            out, lse = module.forward(q, k, v, bias)
-            for name, plan in plans().items():
-                if mode not in modes_of(name):
-                    continue
-                record = {"problem": problem.name, "mode": mode, "plan": name}
-                try:
-                    if name == "default" or name.startswith("forward"):
-                        ms = graph_ms(partial(module.forward, q, k, v, bias, plan))
-                        yield {**record, "pass": "forward", "ms": ms}
-                    if not name.startswith("forward"):
-                        ms = graph_ms(partial(module.backward, grad, q, k, v, out, lse, bias, table_grad, plan))
-                        yield {**record, "pass": "backward", "ms": ms}
-                except Exception as failure:
-                    yield {**record, "error": said(failure)}
 
 
 SECTIONS = {"compile": section_compile, "check": section_check, "time": section_time, "tune": section_tune}
@@ -494,24 +328,31 @@ def report(records: dict[str, list[Record]]) -> None:
         print(f"FAILED {what} ({', '.join(where)})")
 
 
-def main() -> None:
+def bench_attention(
+    sections: Annotated[tuple[str, ...], "some of compile, check, time and tune; all unless given"],
+    into: Annotated[Path | None, "only run the section and append its results to this file"] = None,
+) -> None:
+    """Check and time every backend of `attend` on the GPU at hand, and the block sizes of the fused kernel.
+
+    The results go to $OUT/kernels.json, or to /tmp. Each section runs in a process of its own: a kernel that fails, or
+    even poisons the device, spoils its section alone.
+    """
     if not torch.cuda.is_available():
         sys.exit("benchmarks/attention.py needs a CUDA device; there is none")
-    if sys.argv[1:2] == ["--into"]:  # a child: file, section
-        with open(sys.argv[2], "a") as sink:
-            for record in SECTIONS[sys.argv[3]]():
+    if into is not None:
+        with into.open("a") as sink:
+            for record in SECTIONS[sections[0]]():
                 sink.write(json.dumps(record) + "\n")
                 sink.flush()
         return
-    wanted = sys.argv[1:] or list(SECTIONS)
     folder = Path(os.environ.get("OUT", "/tmp"))
     records: dict[str, list[Record]] = {name: [] for name in SECTIONS}
-    for name in wanted:
+    for name in sections or SECTIONS:
         file = folder / f"kernels-{name}.jsonl"
         file.write_text("")
         start = time.perf_counter()
         try:
-            code = subprocess.run([sys.executable, __file__, "--into", str(file), name], timeout=150).returncode
+            code = subprocess.run([sys.executable, __file__, name, "--into", str(file)], timeout=150).returncode
         except subprocess.TimeoutExpired:
             code = "timed out"
         records[name] = [json.loads(line) for line in file.read_text().splitlines()]
@@ -524,4 +365,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    call(bench_attention, sys.argv[1:], "benchmarks/attention.py")

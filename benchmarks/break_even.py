@@ -7,16 +7,17 @@ turns, and the best of each counts; on a CPU it is processor time, which other j
 time / compressed time: above 1, compressing pays. `vcc.hosts.break_even` holds what was read off it.
 """
 
-import argparse
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Annotated
 
 import torch
 from transformers import BertConfig, BertModel
 
 import vcc
+from vcc.commands.options import call
 
 SIZES = {"MiniLM": (384, 12), "base": (768, 12)}  # hidden size, heads
 SHARES = (0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -59,31 +60,34 @@ def best_times(runs: list[Callable[[], object]], device: str, seconds: float) ->
     return times
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--lengths", type=int, nargs="+", default=[600, 768, 1024, 2048])
-    parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=8.0, help="for each line of the table")
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    print(f"torch {torch.__version__}, {options.device}, {options.dtype}, dense time / compressed time; share of rows:")
+def break_even(
+    device: str = "cpu",
+    dtype: str = "float32",
+    threads: int = 1,
+    lengths: tuple[int, ...] = (600, 768, 1024, 2048),
+    batch: int = 1,
+    seconds: Annotated[float, "for each line of the table"] = 8.0,
+) -> None:
+    """From which length on, and up to which share of rows, is a compressed forward pass faster than the untouched one?
+
+    The table shows dense time / compressed time: above 1, compressing pays.
+    """
+    torch.set_num_threads(threads)
+    print(f"torch {torch.__version__}, {device}, {dtype}, dense time / compressed time; share of rows:")
     for size in SIZES:
-        model = model_of(size, options.device, getattr(torch, options.dtype), max(options.lengths))
+        model = model_of(size, device, getattr(torch, dtype), max(lengths))
         print(f"{size:>8} n " + "".join(f"{share:7.1f}" for share in SHARES) + "    dense ms")
-        for n in options.lengths:
-            ids = torch.randint(0, 1000, (options.batch, n), device=options.device)
-            vips = (torch.arange(n, device=options.device) < VIPS).long().expand(options.batch, n)
+        for n in lengths:
+            ids = torch.randint(0, 1000, (batch, n), device=device)
+            vips = (torch.arange(n, device=device) < VIPS).long().expand(batch, n)
             wrapped = [vcc.wrap(model, settings(n, share)) for share in SHARES]
             runs: list[Callable[[], object]] = [partial(model, ids)]
             runs += [partial(each, ids, vip_mask=vips) for each in wrapped]
             with torch.inference_mode():
-                dense, *compressed = best_times(runs, options.device, options.seconds)
+                dense, *compressed = best_times(runs, device, seconds)
             print(f"{n:10} " + "".join(f"{dense / each:7.2f}" for each in compressed) + f"{1000 * dense:12.1f}")
             sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    main()
+    call(break_even, sys.argv[1:], "benchmarks/break_even.py")

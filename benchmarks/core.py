@@ -7,15 +7,16 @@ The scales grow with n so that the cut keeps about 2,048 rows at every n. The na
 tokens, decompresses the update to all of them and adds it, at every layer.
 """
 
-import argparse
-import json
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import pairwise
+from json import dumps
 from math import log2
 from pathlib import Path
+from typing import Annotated
 
 import torch
 from rich.console import Console
@@ -23,6 +24,7 @@ from rich.table import Table
 from torch import Tensor
 
 from vcc import Cut, Rows, SegmentTree, build_tree, choose_cut, read_cut
+from vcc.commands.options import call
 from vcc.core.cut import add_to_cut
 from vcc.core.score import vip_attention
 
@@ -202,24 +204,24 @@ def short(numbers: tuple[int, ...]) -> str:
     return ", ".join(parts if len(parts) <= 4 else [*parts[:2], "...", *parts[-2:]])
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--width", type=int, default=64, help="features per token")
-    parser.add_argument("--seconds", type=float, default=1.5, help="time spent on each measurement")
-    parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, help="tokens")
-    parser.add_argument("--json", type=Path, help="write the numbers here too")
-    args = parser.parse_args()
+def bench_core(
+    width: Annotated[int, "features per token"] = 64,
+    seconds: Annotated[float, "time spent on each measurement"] = 1.5,
+    lengths: Annotated[tuple[int, ...], "tokens"] = LENGTHS,
+    json: Annotated[Path | None, "write the numbers here too"] = None,
+) -> int:
+    """What a layer pays for the tree: choose + read + write, from 4K to 1M tokens, beside the naive way."""
     torch.set_num_threads(1)
     console = Console()
     with torch.no_grad(), console.status("building the trees, then going round"):
-        steps = [step for n in args.lengths for step in prepare(n, (2, 3, 4, 99), args.width)]
-        results = measure(steps, args.seconds)
+        steps = [step for n in lengths for step in prepare(n, (2, 3, 4, 99), width)]
+        results = measure(steps, seconds)
     good = show(results, console)
-    if args.json:
-        args.json.write_text(json.dumps({"width": args.width, "results": [asdict(r) for r in results]}, indent=1))
+    if json:
+        json.write_text(dumps({"width": width, "results": [asdict(r) for r in results]}, indent=1))
     console.print("[green]as it must be[/]" if good else "[red]the tree's cost grows too fast[/]")
     return 0 if good else 1
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(call(bench_core, sys.argv[1:], "benchmarks/core.py"))
