@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from attention_problems import BF16, FEATURES, LONG, MIDDLE, SHORT, WINDOWS, Problem, random_table
+from attention_problems import BF16, FEATURES, LONG, MIDDLE, SHORT, WINDOWS, Problem, message_of, random_table
 from torch.nn import functional as F
 
 from vcc.attention.scoring import RelativeBias
