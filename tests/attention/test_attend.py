@@ -6,8 +6,15 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from vcc.attention.attend import RelativeBias, attend, fastest, fold
+from vcc.attention.attend import RelativeBias, fastest, fold
+from vcc.attention.attend import attend as attend_rows
+from vcc.attention.scoring import Scoring
 from vcc.core.rows import Rows, log_counts
+
+
+def attend(q, k, v, rows, backend="auto", **scoring):
+    return attend_rows(q, k, v, rows, Scoring(**scoring), backend)
+
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 3e-6, torch.bfloat16: 1.5e-2, torch.float16: 2e-3}
 

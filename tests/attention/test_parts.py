@@ -13,9 +13,15 @@ from tests.tiny import TinyHost
 from vcc import encode
 from vcc.attention import attend as attend_module
 from vcc.attention import parts as unmasked
-from vcc.attention.attend import attend
+from vcc.attention.attend import attend as attend_rows
 from vcc.attention.parts import attend_few_masked, attend_parts
+from vcc.attention.scoring import Scoring
 from vcc.core.rows import Pattern, Rows
+
+
+def attend(q, k, v, rows, backend="auto", **scoring):
+    return attend_rows(q, k, v, rows, Scoring(**scoring), backend)
+
 
 PATTERN = Pattern(((5, 1), (20, 4), (12, 1)), 4)
 

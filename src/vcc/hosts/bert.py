@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions
 
 from vcc.attention.attend import attend
+from vcc.attention.scoring import Scoring
 from vcc.core.rows import Rows
 from vcc.core.score import vip_attention
 from vcc.hosts.host import (
@@ -72,7 +73,7 @@ class BertHost(FamilyHost):
                 for project in (attention.query, attention.key, attention.value)
             )
             dropout = attention.dropout.p if self.training else 0.0
-            mixed = merge_heads(attend(q, k, v, rows, dropout=dropout))
+            mixed = merge_heads(attend(q, k, v, rows, Scoring(dropout=dropout)))
             return layer.feed_forward_chunk(layer.attention.output(mixed, hidden))
 
         return checkpointed(layer, run, rows.hidden)

@@ -9,6 +9,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.modernbert.modeling_modernbert import apply_rotary_pos_emb
 
 from vcc.attention.attend import attend
+from vcc.attention.scoring import Scoring
 from vcc.core.rows import Rows
 from vcc.core.score import vip_attention
 from vcc.hosts.host import FamilyHost, Inputs, checkpointed, in_type, merge_heads
@@ -48,9 +49,11 @@ class ModernBertHost(FamilyHost):
                 k,
                 v,
                 rows,
-                window=self.model.config.sliding_window if local else None,
-                consecutive=consecutive,
-                dropout=layer.attn.attention_dropout if self.training else 0.0,
+                Scoring(
+                    window=self.model.config.sliding_window if local else None,
+                    consecutive=consecutive,
+                    dropout=layer.attn.attention_dropout if self.training else 0.0,
+                ),
             )
             hidden = hidden + layer.attn.out_drop(layer.attn.Wo(merge_heads(mixed)))
             return hidden + layer.mlp(layer.mlp_norm(hidden))

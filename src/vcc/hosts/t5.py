@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
-from vcc.attention.attend import RelativeBias, attend
+from vcc.attention.attend import attend
+from vcc.attention.scoring import RelativeBias, Scoring
 from vcc.core.rows import Rows
 from vcc.core.score import vip_attention
 from vcc.hosts.host import FamilyHost, Inputs, checkpointed, in_type, merge_heads, split_heads
@@ -46,7 +47,7 @@ class T5Host(FamilyHost):
                 for project in (attention.q, attention.k, attention.v)
             )
             dropout = attention.dropout if self.training else 0.0
-            mixed = attend(q, k, v, rows, scale=1.0, relative=self.relative, consecutive=consecutive, dropout=dropout)
+            mixed = attend(q, k, v, rows, Scoring(1.0, self.relative, None, consecutive, dropout))
             hidden = limited(hidden + part.dropout(attention.o(merge_heads(mixed))))
             return limited(block.layer[-1](hidden))
 

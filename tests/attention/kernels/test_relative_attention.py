@@ -6,8 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from vcc.attention.attend import RelativeBias, attend
+from vcc.attention.attend import RelativeBias
+from vcc.attention.attend import attend as attend_rows
+from vcc.attention.scoring import Scoring
 from vcc.core.rows import Rows
+
+
+def attend(q, k, v, rows, backend="auto", **scoring):
+    return attend_rows(q, k, v, rows, Scoring(**scoring), backend)
+
 
 TOLERANCE = {torch.float32: 3e-6, torch.float16: 2e-3, torch.bfloat16: 1.5e-2}
 
