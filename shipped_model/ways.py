@@ -25,7 +25,7 @@ from vcc.data.features import Frame
 from vcc.data.framing import framed, framed_places
 from vcc.documents.asker import NODES
 from vcc.encode import Step, read_once, run_layers, run_windows
-from vcc.hosts.reader import find_reader
+from vcc.hosts.long_input import find_encoder
 from vcc.qa.second_look import Passage, batch, best_nodes, passages, room, window_logits
 
 CLS, SEP = 101, 102  # of BERT's vocabulary
@@ -102,8 +102,8 @@ class ReadByVcc:
     nodes: list[list[ScoredSpan]] = field(default_factory=list)  # of the last page, the best for each question
 
     def __post_init__(self) -> None:
-        self.reader = find_reader(self.model)
-        self.host = self.reader.host_class(self.reader)
+        self.reader = find_encoder(self.model)
+        self.host = self.reader.host
         self.device = self.model.device
 
     def rows(self, ids: Tensor, lengths: Tensor, token_type: int) -> Rows:
