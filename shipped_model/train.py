@@ -30,7 +30,7 @@ from ways import LOOKS, Found, ReadByVcc, ReadByWindows, ReadTwice, Way, half
 
 import vcc
 from vcc.data.answers import apart
-from vcc.hosts.reader import Wrapped
+from vcc.hosts.long_input import Wrapped
 
 SETTINGS = vcc.VccConfig(scales=(128, 16, 1), budget=(128, 32), vip_window="own", explore=0.0, dense_below=513)
 WAYS: dict[str, Any] = {"vcc": ReadByVcc, "windows": ReadByWindows, "twice": ReadTwice}

@@ -24,8 +24,8 @@ from vcc.data.answers import ScoredSpan, apart
 from vcc.data.features import Frame
 from vcc.data.framing import framed, framed_places
 from vcc.documents.asker import NODES
-from vcc.encode import Step, ask, read_once
-from vcc.hosts.reader import find_reader
+from vcc.encode import Step, read_once, run_layers, run_windows
+from vcc.hosts.long_input import find_encoder
 from vcc.qa.second_look import Passage, batch, best_nodes, passages, room, window_logits
 
 CLS, SEP = 101, 102  # of BERT's vocabulary
@@ -102,8 +102,8 @@ class ReadByVcc:
     nodes: list[list[ScoredSpan]] = field(default_factory=list)  # of the last page, the best for each question
 
     def __post_init__(self) -> None:
-        self.reader = find_reader(self.model)
-        self.host = self.reader.host_class(self.reader)
+        self.reader = find_encoder(self.model)
+        self.host = self.reader.host
         self.device = self.model.device
 
     def rows(self, ids: Tensor, lengths: Tensor, token_type: int) -> Rows:
@@ -115,7 +115,7 @@ class ReadByVcc:
 
     def read(self, pages: Sequence[Page]) -> SegmentTree:
         ids, lengths = padded([framed(page.ids, self.reader.vcc_settings.window, AROUND) for page in pages])
-        return read_once(self.host, [self.rows(ids, lengths, AROUND.second_type)], self.reader.vcc_settings)
+        return read_once(self.host, self.rows(ids, lengths, AROUND.second_type), self.reader.vcc_settings)
 
     def places(self, pages: Sequence[Page]) -> Tensor:
         """Where the tokens of the longest page stand among those that are read; the same for all of them."""
@@ -133,8 +133,11 @@ class ReadByVcc:
     ) -> Tensor:
         """(Q, 1 + n, 2), of no answer and of each token; question i is asked of page owner[i]."""
         ids, lengths = padded([[CLS, *question, SEP] for question in asked])
+        vips = self.rows(ids, lengths, 0)
+        (vips,) = run_windows(self.host, [vips], config, None, lambda parts: parts[0])
         owner = owner.to(self.device)
-        vips, after = ask(self.host, self.rows(ids, lengths, 0), tree, config, steps.append, owner)
+        own = of_owners(tree, owner)
+        vips, after = run_layers(self.host, vips, own, config, steps.append, lambda vips, tree: vips)
         head = self.model.qa_outputs
         weight = head.weight.float().t()
         with torch.autocast(self.device.type, enabled=False):  # the tree is float32
@@ -198,6 +201,21 @@ class ReadByVcc:
             ]
             self.nodes += best_nodes(cut, tree, places, NODES)  # type: ignore[arg-type]
         return found
+
+
+def of_owners(tree: SegmentTree, owner: Tensor) -> SegmentTree:
+    """For each question, the tree of its page."""
+
+    def pick(values: Tensor) -> Tensor:
+        return values.index_select(0, owner)  # whose gradient is a sum; that of indexing sorts
+
+    return replace(
+        tree,
+        means=pick(tree.means),
+        differences=tuple(map(pick, tree.differences)),
+        counts=tuple(map(pick, tree.counts)),
+        positions=tuple(map(pick, tree.positions)),
+    )
 
 
 # -------------------------------------------------------------------------------------------------------------- windows

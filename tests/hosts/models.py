@@ -25,7 +25,7 @@ from transformers import (
 from transformers.models.auto import modeling_auto
 
 import vcc  # registers the wrapped classes
-from vcc.hosts.wrap import HEADS
+from vcc.hosts.register import HEADS
 
 PAD, LAST, VOCABULARY, TABLE = 0, 3, 120, 80  # ids of padding and of the last token; rows of the position tables
 

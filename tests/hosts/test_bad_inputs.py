@@ -8,7 +8,8 @@ from transformers import GPT2Config, GPT2Model, RobertaConfig
 
 import vcc
 from tests.hosts.models import ONE_EACH, REAL, build, one, ragged
-from vcc.hosts.wrap import CLASSES
+from vcc.hosts.long_input import CLASSES
+from vcc.hosts.register import register_type
 
 
 @pytest.mark.parametrize("dense_below", [0, 10_000])
@@ -75,6 +76,7 @@ def test_more_window_layers_than_layers_are_refused(family: str) -> None:
 def test_a_stored_configuration_is_checked(stored: dict[str, Any], problem: str) -> None:
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
     config = RobertaConfig(vocab_size=20, vcc=stored, **sizes)
+    register_type("roberta")
     with pytest.raises(ValueError, match=problem):
         CLASSES[type(build("roberta"))](config)
 

@@ -21,14 +21,15 @@ from tests.hosts.models import (
     ragged,
     states,
 )
+from vcc.hosts.bart import longer_sinusoids
 
 LONG = 2 * TABLE + 21
 FIRST = {"bert": 0, "minilm": 0, "electra": 0, "bart": 2}  # the first place's row in the table; in RoBERTa's, 1
 REPEATING = tuple(family for family in WITH_TABLE if family != "pegasus")
 
 
-def reader_of(model: vcc.hosts.reader.Wrapped) -> vcc.hosts.reader.Reader:
-    return vcc.hosts.reader.find_reader(model)
+def reader_of(model: vcc.hosts.long_input.Wrapped) -> vcc.hosts.long_input.LongInputEncoder:
+    return vcc.hosts.long_input.find_encoder(model)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -150,7 +151,7 @@ def test_extended_positions_train_on_their_own(family: str) -> None:
 def test_pegasus_positions_go_on_as_hugging_face_makes_them(width: int) -> None:
     made = PegasusSinusoidalPositionalEmbedding(300, width)
     expected = made.create_weight()
-    actual = vcc.hosts.bart.longer_sinusoids(expected[:20], 300)
+    actual = longer_sinusoids(expected[:20], 300)
     assert actual.shape == expected.shape
     assert float((actual - expected).abs().max()) < 1e-6
 

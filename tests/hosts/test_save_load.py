@@ -22,14 +22,14 @@ from tests.hosts.models import (
     heads_of,
     ragged,
 )
-from vcc.hosts.wrap import CLASSES
+from vcc.hosts.long_input import CLASSES, Wrapped
 
 EVERYTHING = [(family, head) for family in FAMILIES for head in heads_of(family)]
 SOME = [(family, head) for family, head in EVERYTHING if family in ONE_EACH]
 
 
 def run(model: PreTrainedModel, family: str, head: str, batch: Batch) -> Any:
-    given = batch.arguments(family, head) if isinstance(model, vcc.hosts.reader.Wrapped) else batch.inputs(family, head)
+    given = batch.arguments(family, head) if isinstance(model, Wrapped) else batch.inputs(family, head)
     with torch.no_grad():
         return model(**given)
 

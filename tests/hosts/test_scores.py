@@ -5,7 +5,7 @@ import torch
 
 import vcc
 from tests.hosts.models import FAMILIES, REAL, SEQ2SEQ, build, difference, one
-from vcc.hosts.reader import find_reader
+from vcc.hosts.long_input import find_encoder
 
 # ModernBERT's local layers score without their window: how far a segment is does not tell whether it matters.
 LAYERS = [(family, layer) for family in FAMILIES for layer in range(3) if family != "modernbert" or layer == 0]
@@ -17,11 +17,11 @@ def test_scores_are_the_layers_attention_averaged_over_heads_and_vips(family: st
     untouched = model.get_encoder() if family in SEQ2SEQ else model
     with torch.no_grad():
         output = untouched(input_ids=batch.ids, output_attentions=True, output_hidden_states=True)
-        reader = find_reader(vcc.wrap(model, REAL))
+        reader = find_encoder(vcc.wrap(model, REAL))
         hidden = output.hidden_states[layer]
         tokens = vcc.Rows(hidden, torch.ones(1, 40), torch.arange(40.0)[None])
         vips = vcc.Rows(hidden[:, :4], torch.ones(1, 4), torch.arange(4.0)[None])
-        actual = reader.host_class(reader).score(layer, vips, tokens)
+        actual = reader.host.score(layer, vips, tokens)
     expected = output.attentions[layer][:, :, :4].mean((1, 2))
     tolerance = 1e-6 if family == "modernbert" else 1e-12  # Hugging Face rounds eager ModernBERT's to float32
     assert difference(actual, expected) < tolerance
@@ -31,8 +31,8 @@ def test_scores_are_the_layers_attention_averaged_over_heads_and_vips(family: st
 def test_a_segment_of_equal_tokens_scores_what_they_score_together(family: str) -> None:
     """As a node of count 8 in their middle; distances and rotations are then those of the middle."""
     wrapped = vcc.wrap(build(family), REAL)
-    reader = find_reader(wrapped)
-    host = reader.host_class(reader)
+    reader = find_encoder(wrapped)
+    host = reader.host
     torch.manual_seed(0)
     vips = vcc.Rows(torch.randn(1, 3, 32).double(), torch.ones(1, 3), torch.arange(3.0)[None])
     middles = torch.tensor([[20.0, 60.0, 100.0]])

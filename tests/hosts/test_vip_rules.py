@@ -19,6 +19,7 @@ from tests.hosts.models import (
     heads_of,
     ragged,
 )
+from vcc.hosts.families import find_family
 from vcc.hosts.vip_rules import first_tokens, mask_id, separator_id, vips_by_rule
 
 ENCODERS = tuple(family for family in FAMILIES if family not in SEQ2SEQ)
@@ -51,7 +52,7 @@ def test_classification_takes_the_first_token(family: str) -> None:
 def test_masked_lm_takes_the_masked_tokens(family: str) -> None:
     model = build(family, "AutoModelForMaskedLM")
     model_type = model.config.model_type
-    token = mask_id(model.config, model_type)
+    token = mask_id(model.config, find_family(model_type))
     assert token == (103 if model_type in ("bert", "electra") else MASK)
     batch = ragged()
     batch.ids[:, [13, 21, 30]] = token
@@ -73,7 +74,7 @@ QUESTIONS = ("AutoModelForQuestionAnswering", "AutoModelForMultipleChoice")
 @pytest.mark.parametrize(("family", "head"), [(f, h) for f, h in EVERY_HEAD if h in QUESTIONS])
 def test_questions_end_at_the_first_separator(family: str, head: str) -> None:
     config = build(family, head).config
-    separator = separator_id(config, config.model_type)
+    separator = separator_id(config, find_family(config.model_type))
     assert separator == (102 if config.model_type in ("bert", "electra") else LAST)
     batch = ragged()
     batch = Batch(batch.ids.masked_fill(batch.ids == separator, 50), batch.real, torch.zeros_like(batch.ids))
@@ -128,7 +129,7 @@ def test_a_rule_that_finds_nothing_says_so() -> None:
 def test_a_configuration_that_knows_its_tokens_is_believed() -> None:
     config = build("bert").config
     config.mask_token_id, config.sep_token_id = 11, 12
-    assert mask_id(config, "bert") == 11 and separator_id(config, "bert") == 12
+    assert mask_id(config, find_family("bert")) == 11 and separator_id(config, find_family("bert")) == 12
 
 
 def test_rules_need_token_ids() -> None:
@@ -137,8 +138,8 @@ def test_rules_need_token_ids() -> None:
     config = build("bert").config
     for rule in ("mask", "separator"):
         with pytest.raises(ValueError, match="vip_mask"):
-            vips_by_rule(rule, None, batch.real.bool(), config, "bert")
-    first = vips_by_rule("first", None, batch.real.bool(), config, "bert")
+            vips_by_rule(rule, None, batch.real.bool(), config, find_family("bert"))
+    first = vips_by_rule("first", None, batch.real.bool(), config, find_family("bert"))
     assert first.nonzero().tolist() == [[0, 0], [1, 9], [2, 0]]
 
 

@@ -12,7 +12,7 @@ import torch
 
 from vcc.bench.contenders import OURS
 from vcc.bench.measure import Cell, Settings, alone, clock, measure, prepare, wait
-from vcc.hosts.reader import find_reader
+from vcc.hosts.long_input import find_encoder
 
 RUNS = 5
 FUNCTIONS = {  # of vcc/encode.py
@@ -86,7 +86,7 @@ def profile(name: str, n: int, mode: str, settings: Settings) -> Profile | str:
 def profiled(name: str, n: int, mode: str, settings: Settings, device: torch.device) -> Profile:
     step, model, _ = prepare(name, n, mode, replace(settings, compile="none"), device)
     step()
-    host, watch = find_reader(model).host_class, Stopwatch(device)
+    host, watch = find_encoder(model).host_class, Stopwatch(device)
     encode = importlib.import_module("vcc.encode")  # `vcc.encode` is the function
     stages = [(host, "embed", "embed"), *((encode, function, stage) for function, stage in FUNCTIONS.items())]
     stages += [

@@ -29,8 +29,7 @@ from vcc.documents.reading import Floats, Reading, openness_of
 from vcc.documents.text import Document
 from vcc.encode import Step, ask, run_windows
 from vcc.errors import DocumentError, ModelError
-from vcc.hosts.bert import BertHost
-from vcc.hosts.reader import Reader, Wrapped, find_reader
+from vcc.hosts.long_input import LongInputEncoder, Wrapped, find_encoder
 from vcc.qa.second_look import batch as window_batch
 from vcc.qa.second_look import best_nodes, passages, room, window_logits
 
@@ -137,12 +136,12 @@ class Asker:
             raise ModelError(f"{type(self.tokenizer).__name__} has no CLS token, which stands for no answer")
 
     @cached_property
-    def reader(self) -> Reader:
-        return find_reader(self.model)
+    def reader(self) -> LongInputEncoder:
+        return find_encoder(self.model)
 
     @cached_property
     def host(self) -> Any:
-        return self.reader.host_class(self.reader)
+        return self.reader.host
 
     @cached_property
     def frame(self) -> Frame:
@@ -202,7 +201,7 @@ class Asker:
         if lengths is not None:
             real, positions = places < lengths[:, None], places - lengths[:, None]
         inputs = {"input_ids": tokens}
-        if token_type and getattr(self.model.config, "type_vocab_size", 1) > token_type:
+        if token_type and self.host.has_token_types:
             inputs["token_type_ids"] = torch.full_like(tokens, token_type)
         hidden = self.host.embed(inputs, torch.where(real, places, -1))
         return Rows(hidden, real.float(), positions.float())
@@ -224,7 +223,7 @@ class Asker:
         vips, tree = ask(self.host, self.vips(questions), index.tree, self.reader.vcc_settings, watch)
         head = self.model.qa_outputs
         # Nothing follows BERT's last layer and the head is linear: 2 numbers a token are added up instead of D.
-        if type(self.host).finish is BertHost.finish:
+        if self.host.finish_is_identity:
             logits = flatten_tree(project_tree(tree, head.weight.to(tree.means.dtype).t())).hidden + head.bias
         else:
             logits = head(self.host.finish(flatten_tree(tree).hidden.to(head.weight.dtype)))

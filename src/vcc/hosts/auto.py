@@ -1,7 +1,7 @@
 """Saved wrapped models load through transformers' Auto classes after `import vcc`, which does not import transformers.
 
 That takes seconds, so it waits: when transformers' table of configurations is imported it gets a door for our names,
-and the first of our names that is looked up imports the wrapped classes, which then enter themselves.
+and whoever looks up one of them, such as "vcc-bert", has the wrapped classes of that family made and entered.
 """
 
 import importlib
@@ -22,7 +22,7 @@ class Door(dict[str, Any]):
 
     def __contains__(self, name: object) -> bool:
         if isinstance(name, str) and name.startswith(PREFIX):
-            importlib.import_module("vcc.hosts.wrap")
+            importlib.import_module("vcc.hosts.register").register_type(name)
         return super().__contains__(name)
 
 

@@ -1,4 +1,4 @@
-"""BART and Pegasus: their layers run as they are, with log(counts) as the attention mask."""
+"""BART, with post-norm layers and learned positions, and Pegasus, with pre-norm layers and sinusoids."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,116 +8,102 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.modeling_outputs import BaseModelOutput
 
-from vcc.core.rows import Rows, log_counts
-from vcc.core.score import vip_attention
-from vcc.hosts.host import FamilyHost, Inputs, in_type, repeat_beyond, repeat_rows, split_heads, token_places
+from vcc.hosts.host import (
+    FamilyHost,
+    Inputs,
+    LayerParts,
+    as_it_is,
+    below_infinity,
+    repeat_beyond,
+    repeat_rows,
+    token_places,
+)
 
 
 @dataclass(frozen=True)
 class BartHost(FamilyHost):
-    """Post-norm layers; learned positions behind two rows that are never used."""
+    """Learned positions stand behind two rows that are never used; sinusoids go on beyond any table."""
 
     @property
-    def num_layers(self) -> int:
-        return len(self.model.layers)
+    def layers(self) -> nn.ModuleList:
+        return self.model.layers
+
+    def describe(self, layer: Any) -> LayerParts:
+        attention, pre_norm = layer.self_attn, self.family.pre_norm
+
+        def mix(hidden: Tensor, attended: Tensor) -> Tensor:
+            hidden = hidden + self.dropout(attention.out_proj(attended), layer.dropout)
+            if not pre_norm:
+                hidden = layer.self_attn_layer_norm(hidden)
+            inner = layer.activation_fn(layer.fc1(layer.final_layer_norm(hidden) if pre_norm else hidden))
+            hidden = hidden + self.dropout(layer.fc2(self.dropout(inner, layer.activation_dropout)), layer.dropout)
+            return below_infinity(hidden if pre_norm else layer.final_layer_norm(hidden))
+
+        return LayerParts(
+            attention.q_proj,
+            attention.k_proj,
+            attention.v_proj,
+            attention.head_dim,
+            mix,
+            see=(lambda hidden, _: layer.self_attn_layer_norm(hidden)) if pre_norm else as_it_is,
+            dropout=attention.dropout,
+        )
+
+    def dropout(self, hidden: Tensor, probability: float) -> Tensor:
+        return F.dropout(hidden, probability, self.training)
+
+    @property
+    def last_modules(self) -> tuple[Any, ...]:
+        return (self.model.layer_norm,) if self.family.pre_norm else ()
+
+    @property
+    def layer_drop(self) -> float:
+        return self.model.layerdrop
+
+    @property
+    def sinusoids(self) -> bool:
+        return self.family.positions == "sinusoids"
 
     @property
     def longest(self) -> int:
-        return self.model.embed_positions.num_embeddings - self.first
+        return self.rows_of(self.model.embed_positions)
 
-    @property
-    def first(self) -> int:
-        return self.model.embed_positions.offset
+    def rows_of(self, table: Any) -> int:
+        return table.num_embeddings - (0 if self.sinusoids else table.offset)
 
     def embed(self, inputs: Inputs, places: Tensor | None) -> Tensor:
-        embeds = inputs.get("inputs_embeds")
+        model, embeds = self.model, inputs.get("inputs_embeds")
         if embeds is None:
-            embeds = self.tokens(inputs["input_ids"])
-        hidden = self.normed_embedding(embeds + self.positions(token_places(inputs) if places is None else places))
-        return F.dropout(hidden, self.model.dropout, self.training)
-
-    def tokens(self, input_ids: Tensor) -> Tensor:
-        return self.model.embed_tokens(input_ids)
+            embeds = model.embed_tokens(inputs["input_ids"])
+            embeds = embeds * model.embed_scale if self.sinusoids else embeds  # BART's tokens are scaled already
+        # Padding, which nobody sees, takes the first place.
+        places = token_places(inputs) if places is None else places.clamp(min=0)
+        hidden = embeds + self.positions(places)
+        return self.dropout(hidden if self.sinusoids else model.layernorm_embedding(hidden), model.dropout)
 
     def positions(self, places: Tensor) -> Tensor:
-        """The rows of the table for these places; padding, which nobody sees, takes the first."""
+        """Position embeddings of places (B, n)."""
         table = self.model.embed_positions
-        ids = repeat_beyond(places.clamp(min=0) + self.first, self.first, table.num_embeddings)
-        return F.embedding(ids, table.weight)
-
-    def normed_embedding(self, hidden: Tensor) -> Tensor:
-        return self.model.layernorm_embedding(hidden)
-
-    def normed(self, layer: Any, hidden: Tensor) -> Tensor:
-        """What the attention of a layer sees of its input."""
-        return hidden
-
-    def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
-        if self.training and self.model.layerdrop and float(torch.rand([])) < self.model.layerdrop:
-            return rows.hidden
-        return self.model.layers[index](rows.hidden, log_counts(rows.counts, rows.hidden.dtype)[:, None, None])
-
-    def score(self, index: int, vips: Rows, nodes: Rows) -> Tensor:
-        layer = self.model.layers[index]
-        attention, size = layer.self_attn, layer.self_attn.head_dim
-        q = split_heads(attention.q_proj(self.normed(layer, vips.hidden)), size)
-        k = split_heads(attention.k_proj(self.normed(layer, in_type(nodes, vips.hidden.dtype))), size)
-        return vip_attention(q, k, vips, nodes, size**-0.5)
-
-    def finish(self, hidden: Tensor) -> Tensor:
-        return hidden
+        if not self.sinusoids:
+            return table(None, position_ids=repeat_beyond(places, 0, self.longest))[0]
+        every = table(None, position_ids=torch.arange(self.longest, device=places.device))
+        return F.embedding(places, longer_sinusoids(every, places.shape[1]))
 
     def output(self, hidden: Any, hidden_states: Any) -> BaseModelOutput:
         return BaseModelOutput(last_hidden_state=hidden, hidden_states=hidden_states)
 
-    @staticmethod
-    def extend(model: Any, max_length: int) -> None:
-        for module in table_owners(model):
-            size = module.embed_positions.offset + max_length
-            if module.embed_positions.num_embeddings < size:
-                longer = repeat_rows(module.embed_positions, module.embed_positions.offset, size)
-                module.embed_positions.weight = longer.weight
-                module.embed_positions.num_embeddings = size
-                module.config.max_position_embeddings = max_length
-
-
-@dataclass(frozen=True)
-class PegasusHost(BartHost):
-    """Pre-norm layers; sinusoids for positions, which go on beyond any table."""
-
-    @property
-    def first(self) -> int:
-        return 0
-
-    def tokens(self, input_ids: Tensor) -> Tensor:
-        return self.model.embed_tokens(input_ids) * self.model.embed_scale
-
-    def positions(self, places: Tensor) -> Tensor:
-        table = self.model.embed_positions.weight
-        return F.embedding(places.clamp(min=0), longer_sinusoids(table, places.shape[1]))
-
-    def normed_embedding(self, hidden: Tensor) -> Tensor:
-        return hidden
-
-    def normed(self, layer: Any, hidden: Tensor) -> Tensor:
-        return layer.self_attn_layer_norm(hidden)
-
-    def finish(self, hidden: Tensor) -> Tensor:
-        return self.model.layer_norm(hidden)
-
-    @staticmethod
-    def extend(model: Any, max_length: int) -> None:
-        for module in table_owners(model):
-            table = module.embed_positions
-            if table.num_embeddings < max_length:
+    def extend(self, whole: Any, max_length: int) -> None:
+        """Encoder and decoder: their configuration has one length for both tables."""
+        for module in whole.modules():
+            table = module._modules.get("embed_positions")
+            if table is None or max_length <= self.rows_of(table):
+                continue
+            if self.sinusoids:
                 table.weight = nn.Parameter(longer_sinusoids(table.weight, max_length), requires_grad=False)
-                table.num_embeddings = max_length
-                module.config.max_position_embeddings = max_length
-
-
-def table_owners(model: Any) -> list[Any]:
-    """Encoder and decoder: their configuration has one length for both tables."""
-    return [module for module in model.modules() if "embed_positions" in module._modules]
+            else:
+                table.weight = repeat_rows(table, table.offset, table.offset + max_length).weight
+            table.num_embeddings = len(table.weight)
+            module.config.max_position_embeddings = max_length
 
 
 def longer_sinusoids(table: Tensor, length: int) -> Tensor:

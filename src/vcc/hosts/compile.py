@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from vcc.hosts.host import Inputs
-from vcc.hosts.reader import Reader, find_reader
+from vcc.hosts.long_input import LongInputEncoder, find_encoder
 
 Model = TypeVar("Model", bound=PreTrainedModel)
 log = logging.getLogger("vcc")
@@ -20,26 +20,26 @@ LAUNCH_BOUND = 32_768  # tokens in a batch up to which launching kernels costs m
 
 
 @dataclass
-class CompiledRead:
+class CompiledGraphs:
     """One graph per bucket of length and of VIP number. Inputs are padded up to their bucket, so that lengths and
     numbers of VIPs that differ a little share a graph; padding never changes a result."""
 
     graphs: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     seconds: dict[tuple[Any, ...], float] = field(default_factory=dict)  # what each bucket's first call took
 
-    def __call__(self, reader: Reader, inputs: Inputs, real: Tensor, vips: Tensor) -> Tensor:
-        settings, n = reader.vcc_settings, real.shape[1]
+    def __call__(self, encoder: LongInputEncoder, inputs: Inputs, real: Tensor, vips: Tensor) -> Tensor:
+        settings, n = encoder.vcc_settings, real.shape[1]
         length = length_bucket(n, settings.window)
         if settings.max_vips is None:
             most = int(vips.sum(1).max())  # waits for the device once; set max_vips to avoid it
             settings = replace(settings, max_vips=min(length, -(-most // 32) * 32))
-        tensors = {name: padded(value, n, length, pad_value(reader, name)) for name, value in inputs.items()}
-        key = (real.shape[0], length, settings.max_vips, reader.training, torch.is_grad_enabled())
+        tensors = {name: padded(value, n, length, pad_value(encoder, name)) for name, value in inputs.items()}
+        key = (real.shape[0], length, settings.max_vips, encoder.training, torch.is_grad_enabled())
         new = key not in self.graphs
         if new:
             short = real.shape[0] * length <= LAUNCH_BOUND and real.is_cuda
             self.graphs[key] = torch.compile(
-                reader.read, fullgraph=True, dynamic=False, mode="reduce-overhead" if short else None
+                encoder.encode_inputs, fullgraph=True, dynamic=False, mode="reduce-overhead" if short else None
             )
         start = time.perf_counter()
         graph = self.graphs[key]
@@ -54,14 +54,14 @@ def compile(model: Model) -> Model:
     """Compile the compressed path of a wrapped model, in place. The first call with a new bucket of lengths takes
     seconds to a minute; `vcc.compile_seconds(model)` tells. Hidden states of all layers and reports stay eager.
     """
-    find_reader(model).compiled_read = CompiledRead()
+    find_encoder(model).compiled_graphs = CompiledGraphs()
     return model
 
 
 def compile_seconds(model: Any) -> dict[tuple[Any, ...], float]:
     """What the first call of each bucket took, by (batch, length, VIPs, training, gradients)."""
-    compiled = find_reader(model).compiled_read
-    return dict(compiled.seconds) if isinstance(compiled, CompiledRead) else {}
+    compiled = find_encoder(model).compiled_graphs
+    return dict(compiled.seconds) if isinstance(compiled, CompiledGraphs) else {}
 
 
 def length_bucket(n: int, window: int) -> int:
@@ -81,5 +81,5 @@ def padded(value: Any, n: int, length: int, fill: int) -> Any:
     return F.pad(value, (0, length - n), value=fill)
 
 
-def pad_value(reader: Reader, name: str) -> int:
-    return (getattr(reader.config, "pad_token_id", None) or 0) if name == "input_ids" else 0
+def pad_value(encoder: LongInputEncoder, name: str) -> int:
+    return (getattr(encoder.config, "pad_token_id", None) or 0) if name == "input_ids" else 0

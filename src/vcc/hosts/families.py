@@ -1,33 +1,63 @@
-"""The table of families: a line each."""
+"""The table of families: a row each. It names Hugging Face's classes and our hosts, and imports neither."""
 
 from dataclasses import dataclass
+from typing import Literal
 
-from vcc.hosts.bart import BartHost, PegasusHost
-from vcc.hosts.bert import BertHost, RobertaHost, RobertaPreNormHost
-from vcc.hosts.host import FamilyHost
-from vcc.hosts.modernbert import ModernBertHost
-from vcc.hosts.t5 import T5Host
+from vcc.hosts import PREFIX
+
+# "table": learned, from its first row on (BART's table tells which); "after padding": learned, from the row behind the
+# padding token's on, as RoBERTa has them; "relative": only distances matter, so that no length is too long.
+Positions = Literal["table", "after padding", "sinusoids", "rotary", "relative"]
 
 
 @dataclass(frozen=True)
 class Family:
-    """A Hugging Face model type, the class of the module that owns its encoder layers, and the host around it."""
+    """What one family of Hugging Face models is made of, and what its configurations do not tell."""
 
     model_type: str
-    reader: str
-    host: type[FamilyHost]
+    encoder: str  # the class whose forward embeds the tokens and runs the encoder layers
+    layer: str  # the class of these layers
+    host: str  # "module:Class" of the host around the encoder, imported when the family is asked for
+    positions: Positions = "table"
+    pre_norm: bool = False  # layers normalise what they read, and the encoder its last output
+    mask_id: int | Literal["last"] | None = None  # of the mask token; "last": the last of the vocabulary
+    separator_id: int | None = None  # of the separator, where it is not the token that ends a text
 
+
+BERT, T5, BART = "vcc.hosts.bert:BertHost", "vcc.hosts.t5:T5Host", "vcc.hosts.bart:BartHost"
 
 FAMILIES: tuple[Family, ...] = (
-    Family("bert", "BertModel", BertHost),
-    Family("electra", "ElectraModel", BertHost),
-    Family("roberta", "RobertaModel", RobertaHost),
-    Family("xlm-roberta", "XLMRobertaModel", RobertaHost),
-    Family("camembert", "CamembertModel", RobertaHost),
-    Family("roberta-prelayernorm", "RobertaPreLayerNormModel", RobertaPreNormHost),
-    Family("modernbert", "ModernBertModel", ModernBertHost),
-    Family("t5", "T5Stack", T5Host),
-    Family("mt5", "MT5Stack", T5Host),
-    Family("bart", "BartEncoder", BartHost),
-    Family("pegasus", "PegasusEncoder", PegasusHost),
+    Family("bert", "BertModel", "BertLayer", BERT, mask_id=103, separator_id=102),
+    Family("electra", "ElectraModel", "ElectraLayer", BERT, mask_id=103, separator_id=102),
+    Family("roberta", "RobertaModel", "RobertaLayer", BERT, "after padding", mask_id="last"),
+    Family("xlm-roberta", "XLMRobertaModel", "XLMRobertaLayer", BERT, "after padding", mask_id="last"),
+    Family("camembert", "CamembertModel", "CamembertLayer", BERT, "after padding", mask_id="last"),
+    Family(
+        "roberta-prelayernorm",
+        "RobertaPreLayerNormModel",
+        "RobertaPreLayerNormLayer",
+        BERT,
+        "after padding",
+        pre_norm=True,
+        mask_id="last",
+    ),
+    Family(
+        "modernbert",
+        "ModernBertModel",
+        "ModernBertEncoderLayer",
+        "vcc.hosts.modernbert:ModernBertHost",
+        "rotary",
+        pre_norm=True,
+        mask_id=50284,
+    ),
+    Family("t5", "T5Stack", "T5Block", T5, "relative", pre_norm=True),
+    Family("mt5", "MT5Stack", "MT5Block", T5, "relative", pre_norm=True),
+    Family("bart", "BartEncoder", "BartEncoderLayer", BART),
+    Family("pegasus", "PegasusEncoder", "PegasusEncoderLayer", BART, "sinusoids", pre_norm=True),
 )
+
+
+def find_family(model_type: str | None) -> Family | None:
+    """The row of a model type, wrapped ("vcc-bert") or not; None if there is none."""
+    plain = (model_type or "").removeprefix(PREFIX)
+    return next((family for family in FAMILIES if family.model_type == plain), None)

@@ -1,4 +1,4 @@
-"""What every family of hosts shares: heads of attention, positions, gradient checkpointing."""
+"""What every family of hosts shares: a layer is described once, and `layer` and `score` are made of the description."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -9,10 +9,36 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
+from vcc.attention.attend import attend
+from vcc.attention.scoring import RelativeBias, Scoring
 from vcc.core.rows import Rows
+from vcc.core.score import vip_attention
 from vcc.encode import Host
+from vcc.hosts.families import Family
+from vcc.hosts.layer import with_parameters
 
 Inputs = Mapping[str, Any]  # the arguments of a Hugging Face forward, by name
+
+
+def as_it_is(hidden: Tensor, positions: Tensor | None) -> Tensor:
+    return hidden
+
+
+@dataclass(frozen=True)
+class LayerParts:
+    """One layer: what its attention sees, its projections, how it scores, and what it does with what was attended."""
+
+    query: Callable[[Any], Tensor]  # what attention sees -> (B, r, H * d)
+    key: Callable[[Any], Tensor]
+    value: Callable[[Any], Tensor]
+    head_size: int  # d
+    mix: Callable[[Tensor, Tensor], Tensor]  # the layer's input (B, r, D), attended values (B, r, H * d) -> its output
+    # What attention sees of hidden states (B, r, D) at positions (B, r); None: of neighbouring tokens, counted from 0.
+    see: Callable[[Tensor, Tensor | None], Any] = as_it_is
+    scale: float | None = None  # of the products; 1/sqrt(d) unless given
+    relative: Callable[[torch.device], RelativeBias] | None = None  # a bias by distance, for rows on that device
+    window: int | None = None  # rows further apart than that do not see each other
+    dropout: float = 0.0  # of the probabilities, in training
 
 
 @dataclass(frozen=True)
@@ -20,19 +46,20 @@ class FamilyHost(Host):
     """The adapter around the Hugging Face module that owns a family's encoder layers."""
 
     model: Any
+    family: Family
 
     @property
-    def training(self) -> bool:
-        return bool(self.model.training)
+    @abstractmethod
+    def layers(self) -> nn.ModuleList: ...
+
+    @abstractmethod
+    def describe(self, layer: Any) -> LayerParts:
+        """One of the layers. Sub-modules are called, never read: their hooks and adapters have to take part."""
 
     @abstractmethod
     def embed(self, inputs: Inputs, places: Tensor | None) -> Tensor:
         """Token embeddings (B, n, D). `places` (B, n) are positions to use instead of the family's own, where the
         family has position embeddings; -1 marks padding."""
-
-    @abstractmethod
-    def finish(self, hidden: Tensor) -> Tensor:
-        """What the model does after its last layer, to (B, n, D)."""
 
     @abstractmethod
     def output(self, hidden: Any, hidden_states: Any) -> ModelOutput:
@@ -42,13 +69,79 @@ class FamilyHost(Host):
         """
 
     @property
+    def last_modules(self) -> tuple[Any, ...]:
+        """What the encoder applies after its last layer, in order."""
+        return ()
+
+    @property
     def longest(self) -> int | None:
         """Tokens the position table has rows for; None: no such limit."""
         return None
 
-    @staticmethod
-    def extend(model: Any, max_length: int) -> None:
-        """Give a whole wrapped model room for `max_length` positions; families without a table need nothing."""
+    @property
+    def layer_drop(self) -> float:
+        """The probability of leaving out a layer in training."""
+        return 0.0
+
+    def extend(self, whole: Any, max_length: int) -> None:
+        """Give the whole wrapped model room for `max_length` positions; families without a table need nothing."""
+
+    # ------------------------------------------------------------------------------------------- what follows from it
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.layers)
+
+    @property
+    def training(self) -> bool:
+        return bool(self.model.training)
+
+    @property
+    def has_token_types(self) -> bool:
+        """Whether a second text has a token type of its own."""
+        return getattr(self.model.config, "type_vocab_size", 1) > 1
+
+    @property
+    def finish_is_identity(self) -> bool:
+        return not self.last_modules
+
+    def finish(self, hidden: Tensor) -> Tensor:
+        """What the model does after its last layer, to (B, n, D)."""
+        for module in self.last_modules:
+            hidden = module(hidden)
+        return hidden
+
+    def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
+        layer = self.layers[index]
+        if self.training and self.layer_drop and float(torch.rand([])) < self.layer_drop:
+            return rows.hidden
+
+        def run(hidden: Tensor) -> Tensor:
+            parts = self.describe(layer)
+            seen = parts.see(hidden, None if consecutive else rows.positions)
+            q, k, v = (split_heads(project(seen), parts.head_size) for project in (parts.query, parts.key, parts.value))
+            relative = None if parts.relative is None else parts.relative(hidden.device)
+            dropout = parts.dropout if self.training else 0.0
+            scoring = Scoring(parts.scale, relative, parts.window, consecutive, dropout)
+            return parts.mix(hidden, merge_heads(attend(q, k, v, rows, scoring)))
+
+        return layer(rows.hidden, instead=run)
+
+    def score(self, index: int, vips: Rows, nodes: Rows) -> Tensor:
+        """Without the layer's window: which segments matter does not depend on how far they are."""
+        layer = self.layers[index]
+
+        def run(asking: Tensor, asked: Tensor) -> Tensor:
+            parts = self.describe(layer)
+            q = split_heads(parts.query(parts.see(asking, vips.positions)), parts.head_size)
+            k = split_heads(parts.key(parts.see(asked, nodes.positions)), parts.head_size)
+            relative = None if parts.relative is None else parts.relative(asking.device)
+            bias = None if relative is None else relative.between(vips.positions, nodes.positions)
+            scale = parts.head_size**-0.5 if parts.scale is None else parts.scale
+            return vip_attention(q, k, vips, nodes, scale, bias)
+
+        # Nodes are kept in float32 or wider; the layer's queries and keys are made in the model's own precision.
+        return with_parameters(layer, run, vips.hidden, nodes.hidden.to(vips.hidden.dtype))
 
 
 def split_heads(projected: Tensor, head_size: int) -> Tensor:
@@ -59,13 +152,6 @@ def split_heads(projected: Tensor, head_size: int) -> Tensor:
 def merge_heads(attended: Tensor) -> Tensor:
     """(B, H, n, d) -> (B, n, H * d)."""
     return attended.transpose(1, 2).flatten(2)
-
-
-def checkpointed(layer: Any, run: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
-    """run(hidden), recomputed in the backward pass where the user turned gradient checkpointing on for this layer."""
-    if layer.gradient_checkpointing and layer.training:
-        return layer._gradient_checkpointing_func(run, hidden)
-    return run(hidden)
 
 
 def token_places(inputs: Inputs) -> Tensor:
@@ -90,6 +176,9 @@ def repeat_rows(table: nn.Embedding, first: int, size: int) -> nn.Embedding:
     return longer
 
 
-def in_type(rows: Rows, dtype: torch.dtype) -> Tensor:
-    """The rows' hidden states in the model's own precision."""
-    return rows.hidden.to(dtype)
+def below_infinity(hidden: Tensor) -> Tensor:
+    """Float16 clamped as T5, BART and Pegasus clamp the output of their layers."""
+    if hidden.dtype != torch.float16:
+        return hidden
+    bound = torch.finfo(torch.float16).max - 1000
+    return hidden.clamp(-bound, bound)

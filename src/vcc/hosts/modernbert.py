@@ -1,18 +1,15 @@
 """ModernBERT: rotary positions at the rows' mean positions; its local layers keep their window, by real position."""
 
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.modernbert.modeling_modernbert import apply_rotary_pos_emb
 
-from vcc.attention.attend import attend
-from vcc.attention.scoring import Scoring
-from vcc.core.rows import Rows
-from vcc.core.score import vip_attention
-from vcc.hosts.host import FamilyHost, Inputs, checkpointed, in_type, merge_heads
+from vcc.hosts.host import FamilyHost, Inputs, LayerParts
 
 
 @dataclass(frozen=True)
@@ -20,52 +17,47 @@ class ModernBertHost(FamilyHost):
     """Pre-norm layers, some of which attend only to rows nearby."""
 
     @property
-    def num_layers(self) -> int:
-        return len(self.model.layers)
+    def layers(self) -> nn.ModuleList:
+        return self.model.layers
+
+    def describe(self, layer: Any) -> LayerParts:
+        attention = layer.attn
+
+        def see(hidden: Tensor, positions: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+            """Queries and keys, rotated to the rows' positions, and values, all of them made by one matrix."""
+            if positions is None:
+                positions = torch.arange(hidden.shape[1], device=hidden.device)[None]
+            q, k, v = attention.Wqkv(layer.attn_norm(hidden)).unflatten(2, (3, -1, attention.head_dim)).unbind(2)
+            cos, sin = self.model.rotary_emb(hidden, positions, layer.attention_type)
+            q, k = apply_rotary_pos_emb(q, k, cos, sin, unsqueeze_dim=2)
+            return q.flatten(2), k.flatten(2), v.flatten(2)
+
+        def mix(hidden: Tensor, attended: Tensor) -> Tensor:
+            hidden = hidden + attention.out_drop(attention.Wo(attended))
+            return hidden + layer.mlp(layer.mlp_norm(hidden))
+
+        return LayerParts(
+            itemgetter(0),
+            itemgetter(1),
+            itemgetter(2),
+            attention.head_dim,
+            mix,
+            see,
+            window=self.model.config.sliding_window if layer.attention_type == "sliding_attention" else None,
+            dropout=attention.attention_dropout,
+        )
+
+    @property
+    def last_modules(self) -> tuple[Any, ...]:
+        return (self.model.final_norm,)
 
     def embed(self, inputs: Inputs, places: Tensor | None) -> Tensor:
         return self.model.embeddings(input_ids=inputs.get("input_ids"), inputs_embeds=inputs.get("inputs_embeds"))
 
-    def project(self, layer: Any, hidden: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys, rotated to the rows' positions, and values: (B, H, r, d) each."""
-        attention = layer.attn
-        q, k, v = (
-            part.transpose(1, 2)
-            for part in attention.Wqkv(layer.attn_norm(hidden)).unflatten(2, (3, -1, attention.head_dim)).unbind(2)
-        )
-        cos, sin = self.model.rotary_emb(hidden, positions, layer.attention_type)
-        return *apply_rotary_pos_emb(q, k, cos, sin), v
-
-    def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
-        layer = self.model.layers[index]
-        local = layer.attention_type == "sliding_attention"
-        # Only distances matter. Neighbours are counted from the first, so that a window does not depend on its place.
-        positions = torch.arange(len(rows), device=rows.hidden.device)[None] if consecutive else rows.positions
-
-        def run(hidden: Tensor) -> Tensor:
-            q, k, v = self.project(layer, hidden, positions)
-            window = self.model.config.sliding_window if local else None
-            dropout = layer.attn.attention_dropout if self.training else 0.0
-            mixed = attend(q, k, v, rows, Scoring(window=window, consecutive=consecutive, dropout=dropout))
-            hidden = hidden + layer.attn.out_drop(layer.attn.Wo(merge_heads(mixed)))
-            return hidden + layer.mlp(layer.mlp_norm(hidden))
-
-        return checkpointed(layer, run, rows.hidden)
-
-    def score(self, index: int, vips: Rows, nodes: Rows) -> Tensor:
-        """Local layers score without their window: which segments matter does not depend on how far they are."""
-        layer = self.model.layers[index]
-        q = self.project(layer, vips.hidden, vips.positions)[0]
-        k = self.project(layer, in_type(nodes, vips.hidden.dtype), nodes.positions)[1]
-        return vip_attention(q, k, vips, nodes, layer.attn.head_dim**-0.5)
-
-    def finish(self, hidden: Tensor) -> Tensor:
-        return self.model.final_norm(hidden)
-
     def output(self, hidden: Any, hidden_states: Any) -> BaseModelOutput:
         return BaseModelOutput(last_hidden_state=hidden, hidden_states=hidden_states)
 
-    @staticmethod
-    def extend(model: Any, max_length: int) -> None:
+    def extend(self, whole: Any, max_length: int) -> None:
         """Rotary positions have no table: the configuration alone has to tell."""
-        model.config.max_position_embeddings = max(model.config.max_position_embeddings, max_length)
+        config = self.model.config
+        config.max_position_embeddings = max(config.max_position_embeddings, max_length)

@@ -6,25 +6,21 @@ import torch
 from torch import Tensor
 
 from vcc.core.rows import running_count
-
-# Ids that Hugging Face configurations do not hold, by model type: of the mask token and of the separator.
-MASK_IDS = {"bert": 103, "electra": 103, "modernbert": 50284}
-LAST_IS_MASK = ("roberta", "roberta-prelayernorm", "xlm-roberta", "camembert")
-SEPARATOR_IDS = {"bert": 102, "electra": 102}
+from vcc.hosts.families import Family
 
 
-def vips_by_rule(rule: str | None, input_ids: Tensor | None, real: Tensor, config: Any, model_type: str) -> Tensor:
+def vips_by_rule(rule: str | None, input_ids: Tensor | None, real: Tensor, config: Any, family: Family) -> Tensor:
     """The default VIPs (B, n) of a head: "first" (CLS), "mask", "separator" (all up to the first), or none."""
     order = running_count(real)
     if rule == "first":
         return real & (order == 1)
     if rule == "mask" and input_ids is not None:
-        token = mask_id(config, model_type)
+        token = mask_id(config, family)
         if token is not None:
             return required((input_ids == token) & real, f"no mask token (id {token}) in some sequence")
         raise missing("this model's configuration does not tell its mask token; set config.mask_token_id")
     if rule == "separator" and input_ids is not None:
-        token = separator_id(config, model_type)
+        token = separator_id(config, family)
         if token is not None:
             found = (input_ids == token) & real
             required(found, f"no separator (id {token}) in some sequence")
@@ -39,17 +35,17 @@ def first_tokens(number: int | Tensor, real: Tensor) -> Tensor:
     return real & (running_count(real) <= (number[:, None] if number.ndim else number))
 
 
-def mask_id(config: Any, model_type: str) -> int | None:
+def mask_id(config: Any, family: Family) -> int | None:
     known = getattr(config, "mask_token_id", None)
     if known is None:
-        known = config.vocab_size - 1 if model_type in LAST_IS_MASK else MASK_IDS.get(model_type)
+        known = config.vocab_size - 1 if family.mask_id == "last" else family.mask_id
     return known if known is not None and known < config.vocab_size else None
 
 
-def separator_id(config: Any, model_type: str) -> int | None:
+def separator_id(config: Any, family: Family) -> int | None:
     known = getattr(config, "sep_token_id", None)
     if known is None:
-        known = SEPARATOR_IDS.get(model_type, getattr(config, "eos_token_id", None))
+        known = getattr(config, "eos_token_id", None) if family.separator_id is None else family.separator_id
     return known if isinstance(known, int) and known < config.vocab_size else None
 
 

@@ -11,12 +11,15 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedT
 import vcc
 from vcc.data.example import Head
 from vcc.errors import UsageError
-from vcc.hosts.families import FAMILIES
-from vcc.hosts.reader import Wrapped
+from vcc.hosts.families import FAMILIES, Positions, find_family
+from vcc.hosts.long_input import Wrapped
 from vcc.tasks.paper import WINDOW_LAYERS, paper_compression
 from vcc.tasks.task import Task
 from vcc.train.checkpoint import checkpoints, damage
 from vcc.train.watch import say
+
+# How models count positions that are no family of ours but are compared with them.
+OTHERS_POSITIONS: dict[str, Positions] = {"longt5": "relative", "umt5": "relative", "longformer": "after padding"}
 
 
 @dataclass(frozen=True)
@@ -166,11 +169,9 @@ def check_positions(model: PreTrainedModel, length: int) -> None:
 
 def positions(model: PreTrainedModel) -> int | None:
     """How many tokens the model has positions for; None where positions are relative."""
-    config = model.config
-    if config.model_type.removeprefix("vcc-") in ("t5", "mt5", "longt5", "umt5"):
-        return None
+    config, family = model.config, find_family(model.config.model_type)
+    kind = OTHERS_POSITIONS.get(config.model_type, "table") if family is None else family.positions
     number = getattr(config, "max_encoder_position_embeddings", getattr(config, "max_position_embeddings", None))
-    if number is None or number <= 0:
+    if kind == "relative" or number is None or number <= 0:
         return None
-    offset = any(word in config.model_type for word in ("roberta", "longformer", "camembert"))
-    return number - (config.pad_token_id + 1 if offset else 0)  # these count positions from after the padding's
+    return number - (config.pad_token_id + 1 if kind == "after padding" else 0)

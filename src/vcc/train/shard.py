@@ -13,7 +13,7 @@ from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from transformers import PreTrainedModel
 
 from vcc.errors import UsageError
-from vcc.hosts.reader import Reader
+from vcc.hosts.long_input import LongInputEncoder
 from vcc.train.processes import world_size
 
 
@@ -29,7 +29,7 @@ def shard(model: PreTrainedModel) -> None:
 
 def separate_layers(model: PreTrainedModel) -> list[nn.Module]:
     """The layers that are called as a whole."""
-    compressed = {id(part) for reader in model.modules() if isinstance(reader, Reader) for part in reader.modules()}
+    compressed = {id(part) for own in model.modules() if isinstance(own, LongInputEncoder) for part in own.modules()}
     names = model._no_split_modules or ()
     return [part for part in model.modules() if type(part).__name__ in names and id(part) not in compressed]
 

@@ -1,14 +1,12 @@
-"""The classes mixed into Hugging Face's: `Reader` into the module that owns the encoder layers, `Head` and `Seq2Seq`
-into the models around it. They add `vip_mask` and `vip_length` to forward and change nothing else."""
+"""`LongInputEncoder`: the class mixed into the Hugging Face module that owns the encoder layers. It adds `vip_mask` and
+`vip_length` to its forward, sends long inputs through `vcc.encode`, and leaves short ones to Hugging Face."""
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils.generic import can_return_tuple
 
 from vcc.config import VccConfig
@@ -16,6 +14,7 @@ from vcc.core.rows import Rows, running_count
 from vcc.core.vips import check_mask
 from vcc.encode import Step, encode
 from vcc.hosts.break_even import worth_compressing
+from vcc.hosts.families import Family
 from vcc.hosts.host import FamilyHost, Inputs, token_places
 from vcc.hosts.vip_rules import first_tokens, vips_by_rule
 
@@ -46,27 +45,29 @@ class Wrapped:
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)  # type: ignore[call-arg]
-        from vcc.hosts.wrap import install
-
         install(self)
 
     @property
     def vcc(self) -> VccConfig:
-        return find_reader(self).vcc_settings
+        return find_encoder(self).vcc_settings
 
     def vcc_report(self) -> tuple[LayerReport, ...]:
         """Per layer, what the last forward pass opened and saw; empty if it ran dense or compiled."""
-        return find_reader(self).last_report
+        return find_encoder(self).last_report
 
 
-class Reader(Wrapped):
+class LongInputEncoder(Wrapped):
     """The module that owns the layers. Long inputs go through `encode`, short ones through the untouched forward."""
 
     host_class: ClassVar[type[FamilyHost]]
-    model_type: ClassVar[str]  # the Hugging Face family
+    family: ClassVar[Family]
     vcc_settings: VccConfig
     last_report: tuple[LayerReport, ...] = ()
-    compiled_read: Callable[["Reader", Inputs, Tensor, Tensor], Tensor] | None = None  # set by `vcc.compile`
+    compiled_graphs: Callable[["LongInputEncoder", Inputs, Tensor, Tensor], Tensor] | None = None  # of `vcc.compile`
+
+    @property
+    def host(self) -> FamilyHost:
+        return self.host_class(self, self.family)
 
     @can_return_tuple
     def forward(
@@ -78,7 +79,7 @@ class Reader(Wrapped):
         **kwargs: Any,
     ) -> Any:
         inputs: dict[str, Any] = named(self, args, kwargs)
-        host = self.host_class(self)
+        host = self.host
         if vip_mask is not None and vip_length is not None:
             raise ValueError("vip_mask and vip_length are both given; pass one of them")
         if self.runs_dense(host, inputs, vip_mask):
@@ -97,9 +98,9 @@ class Reader(Wrapped):
         real = mask != 0
         vips = self.find_vips(vip_mask, vip_length, vip_rule, inputs, real)
         wanted = self.wants("output_hidden_states", inputs)
-        if self.compiled_read is not None and not wanted and not torch.compiler.is_compiling():
+        if self.compiled_graphs is not None and not wanted and not torch.compiler.is_compiling():
             self.last_report = ()
-            return host.output(self.compiled_read(self, inputs, real, vips), None)
+            return host.output(self.compiled_graphs(self, inputs, real, vips), None)
         reports: list[LayerReport] = []
         states: list[Tensor | None] = []
         some = None if isinstance(wanted, bool) else set(wanted)  # the numbers of some layers
@@ -113,7 +114,7 @@ class Reader(Wrapped):
                 states.append(step.whole().hidden if some is None or step.layer in some else None)
 
         watching = wanted or not torch.compiler.is_compiling()
-        first, last = self.read(inputs, real, vips, self.vcc_settings, watch if watching else None)
+        first, last = self.encode_inputs(inputs, real, vips, self.vcc_settings, watch if watching else None)
         if not torch.compiler.is_compiling():
             self.last_report = tuple(reports)
         if not wanted:
@@ -122,7 +123,7 @@ class Reader(Wrapped):
             states[-1] = last
         return host.output(last, (first, *states) if some is None else tuple(states))
 
-    def read(
+    def encode_inputs(
         self,
         inputs: Inputs,
         real: Tensor,
@@ -131,7 +132,7 @@ class Reader(Wrapped):
         watch: Callable[[Step], None] | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Embeddings and last hidden states (B, n, D) of a long input."""
-        host = self.host_class(self)
+        host = self.host
         hidden = host.embed(inputs, own_places(vips & real, real) if settings.vip_window == "own" else None)
         rows = Rows(hidden, real, token_places(inputs).to(torch.float32))
         return hidden, host.finish(encode(host, rows, vips, settings, watch).hidden)
@@ -167,55 +168,7 @@ class Reader(Wrapped):
             return vip_mask != 0
         if vip_length is not None:
             return first_tokens(vip_length, real)
-        return vips_by_rule(rule, inputs.get("input_ids"), real, self.config, self.model_type)
-
-
-class Head(Wrapped):
-    """A model around a reader: it passes the VIPs on, or says how its head usually finds them."""
-
-    vip_rule: ClassVar[str | None]
-
-    def forward(
-        self,
-        *args: Any,
-        vip_mask: Tensor | None = None,
-        vip_length: int | Tensor | None = None,
-        vip_rule: str | None = None,
-        **kwargs: Any,
-    ) -> Any:
-        inputs: dict[str, Any] = named(self, args, kwargs)
-        labels = inputs.get("labels")
-        if vip_mask is None and vip_length is None and self.vip_rule == "mask" and labels is not None:
-            vip_mask = labels != -100
-        if vip_mask is not None and vip_mask.ndim == 3:  # multiple choice: one sequence per choice
-            vip_mask = vip_mask.flatten(0, 1)
-        if isinstance(vip_length, Tensor) and vip_length.ndim == 2:
-            vip_length = vip_length.flatten()
-        rule = vip_rule or self.vip_rule  # a head around this one knows better
-        return self.hf_class.forward(self, **inputs, vip_mask=vip_mask, vip_length=vip_length, vip_rule=rule)
-
-
-class Seq2Seq(Wrapped):
-    """An encoder-decoder model: the VIPs go to the encoder alone."""
-
-    vip_rule: ClassVar[str | None]
-    get_encoder: Any
-
-    def forward(
-        self, *args: Any, vip_mask: Tensor | None = None, vip_length: int | Tensor | None = None, **kwargs: Any
-    ) -> Any:
-        inputs: dict[str, Any] = named(self, args, kwargs)
-        if inputs.get("encoder_outputs") is None:
-            wanted = ("input_ids", "attention_mask", "inputs_embeds", "output_attentions", "output_hidden_states")
-            given = {name: inputs[name] for name in wanted if inputs.get(name) is not None}
-            read = self.get_encoder()(
-                **given, return_dict=True, vip_mask=vip_mask, vip_length=vip_length, vip_rule=self.vip_rule
-            )
-            # The decoders take a plain BaseModelOutput by name, and any other output by the order of its fields.
-            inputs["encoder_outputs"] = BaseModelOutput(
-                read.last_hidden_state, hidden_states=read.hidden_states, attentions=read.attentions
-            )
-        return self.hf_class.forward(self, **inputs)
+        return vips_by_rule(rule, inputs.get("input_ids"), real, self.config, self.family)
 
 
 def own_places(vips: Tensor, real: Tensor) -> Tensor:
@@ -229,16 +182,26 @@ def named(model: Wrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict
     return {**dict(zip(model.forward_names, args, strict=False)), **kwargs}
 
 
-def with_vips(forward: Any) -> inspect.Signature:
-    """The signature of a Hugging Face forward, with the VIPs' parameters before its keyword arguments."""
-    signature = inspect.signature(forward)
-    extra = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in ("vip_mask", "vip_length")
-    ]
-    parameters = list(signature.parameters.values())
-    at = next((i for i, p in enumerate(parameters) if p.kind is inspect.Parameter.VAR_KEYWORD), len(parameters))
-    return signature.replace(parameters=[*parameters[:at], *extra, *parameters[at:]])
+def find_encoder(model: Any) -> LongInputEncoder:
+    return next(module for module in model.modules() if isinstance(module, LongInputEncoder))
 
 
-def find_reader(model: Any) -> Reader:
-    return next(module for module in model.modules() if isinstance(module, Reader))
+# Hugging Face class -> wrapped class, of configurations, models and layers alike; filled by `vcc.hosts.register`.
+CLASSES: dict[type, type] = {}
+
+
+def install(model: Any) -> None:
+    """Turn the modules inside `model` into wrapped ones, with the settings of their configuration."""
+    for module in model.modules():
+        if type(module) in CLASSES and not decodes(module):
+            module.__class__ = CLASSES[type(module)]
+        if isinstance(module, LongInputEncoder):
+            settings = VccConfig.from_dict(getattr(module.config, "vcc", None) or {})
+            module.vcc_settings = settings.resolved(module.host.num_layers)
+            for config in {id(c): c for c in (module.config, model.config)}.values():
+                config.vcc = module.vcc_settings.to_dict()
+
+
+def decodes(module: Any) -> bool:
+    """T5 builds its decoder from the classes of its encoder."""
+    return bool(module.__dict__.get("is_decoder", False))

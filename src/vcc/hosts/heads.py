@@ -1,0 +1,56 @@
+"""The classes mixed into the models around an encoder: they hand `vip_mask` and `vip_length` on to it."""
+
+from typing import Any, ClassVar
+
+from torch import Tensor
+from transformers.modeling_outputs import BaseModelOutput
+
+from vcc.hosts.long_input import Wrapped, named
+
+
+class WithHead(Wrapped):
+    """A model around the encoder: it passes the VIPs on, or says how its head usually finds them."""
+
+    vip_rule: ClassVar[str | None]
+
+    def forward(
+        self,
+        *args: Any,
+        vip_mask: Tensor | None = None,
+        vip_length: int | Tensor | None = None,
+        vip_rule: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        inputs: dict[str, Any] = named(self, args, kwargs)
+        labels = inputs.get("labels")
+        if vip_mask is None and vip_length is None and self.vip_rule == "mask" and labels is not None:
+            vip_mask = labels != -100
+        if vip_mask is not None and vip_mask.ndim == 3:  # multiple choice: one sequence per choice
+            vip_mask = vip_mask.flatten(0, 1)
+        if isinstance(vip_length, Tensor) and vip_length.ndim == 2:
+            vip_length = vip_length.flatten()
+        rule = vip_rule or self.vip_rule  # a head around this one knows better
+        return self.hf_class.forward(self, **inputs, vip_mask=vip_mask, vip_length=vip_length, vip_rule=rule)
+
+
+class Seq2Seq(Wrapped):
+    """An encoder-decoder model: the VIPs go to the encoder alone."""
+
+    vip_rule: ClassVar[str | None]
+    get_encoder: Any
+
+    def forward(
+        self, *args: Any, vip_mask: Tensor | None = None, vip_length: int | Tensor | None = None, **kwargs: Any
+    ) -> Any:
+        inputs: dict[str, Any] = named(self, args, kwargs)
+        if inputs.get("encoder_outputs") is None:
+            wanted = ("input_ids", "attention_mask", "inputs_embeds", "output_attentions", "output_hidden_states")
+            given = {name: inputs[name] for name in wanted if inputs.get(name) is not None}
+            encoded = self.get_encoder()(
+                **given, return_dict=True, vip_mask=vip_mask, vip_length=vip_length, vip_rule=self.vip_rule
+            )
+            # The decoders take a plain BaseModelOutput by name, and any other output by the order of its fields.
+            inputs["encoder_outputs"] = BaseModelOutput(
+                encoded.last_hidden_state, hidden_states=encoded.hidden_states, attentions=encoded.attentions
+            )
+        return self.hf_class.forward(self, **inputs)

@@ -1,0 +1,135 @@
+"""The wrapped classes of a family, made from its row in the table when it is first asked for, and entered into
+transformers' Auto classes."""
+
+import importlib
+import inspect
+import sys
+from typing import Any
+
+from transformers import AutoConfig, GenerationMixin
+from transformers.models.auto import configuration_auto, modeling_auto
+from transformers.utils.output_capturing import _CAN_RECORD_REGISTRY
+
+from vcc.hosts import PREFIX
+from vcc.hosts.families import FAMILIES, Family, find_family
+from vcc.hosts.heads import Seq2Seq, WithHead
+from vcc.hosts.layer import HookedLayer
+from vcc.hosts.long_input import CLASSES, LongInputEncoder
+
+# Each Auto class with its table of names, and how the VIPs are found when the user does not name them.
+HEADS: dict[str, tuple[str, str | None]] = {
+    "AutoModel": ("MODEL_MAPPING_NAMES", None),
+    "AutoModelForMaskedLM": ("MODEL_FOR_MASKED_LM_MAPPING_NAMES", "mask"),
+    "AutoModelForSequenceClassification": ("MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES", "first"),
+    "AutoModelForTokenClassification": ("MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES", None),
+    "AutoModelForQuestionAnswering": ("MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES", "separator"),
+    "AutoModelForMultipleChoice": ("MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES", "separator"),
+    "AutoModelForSeq2SeqLM": ("MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES", None),
+    "AutoModelForTextEncoding": ("MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES", None),
+}
+
+
+def register_type(model_type: str | None) -> None:
+    """The family of a model type, "bert" or "vcc-bert"; a type that is not in the table is left alone."""
+    family = find_family(model_type)
+    if family is not None:
+        register(family)
+
+
+def register(family: Family) -> None:
+    """Make the wrapped classes of a family and enter them into the Auto classes, once."""
+    import transformers
+
+    hf_config = configuration_auto.CONFIG_MAPPING[family.model_type]
+    if hf_config in CLASSES:
+        return
+    settings = {"model_type": PREFIX + family.model_type, "vcc": None}
+    config: Any = keep(hf_config, type(f"Vcc{hf_config.__name__}", (hf_config,), settings))
+    AutoConfig.register(config.model_type, config)
+    folder = configuration_auto.model_type_to_module_name(family.model_type)
+    modeling = importlib.import_module(f"transformers.models.{folder}.modeling_{folder}")
+    layer = getattr(modeling, family.layer)
+    # Hugging Face knows the layers it must not split, and those whose output it records, by this name and by this base.
+    keep(layer, type(layer.__name__, (HookedLayer, layer), {"__doc__": f"{layer.__name__} entered by VCC."}))
+    encoder = getattr(modeling, family.encoder)
+    make_class(encoder, LongInputEncoder, config, family, None)
+    for auto_name, (table_name, rule) in HEADS.items():
+        table = getattr(modeling_auto, table_name)
+        name = table.get(family.model_type)
+        if not isinstance(name, str):
+            continue
+        hf_class = getattr(transformers, name)
+        if hf_class not in CLASSES:
+            mixin = Seq2Seq if is_seq2seq(hf_class) else WithHead
+            make_class(hf_class, mixin, config, family, None if generates(hf_class) else rule)
+        getattr(transformers, auto_name).register(config, CLASSES[hf_class])
+        table[config.model_type] = CLASSES[hf_class].__name__
+
+
+def make_class(hf_class: Any, mixin: Any, config: type, family: Family, rule: str | None) -> None:
+    bases = (mixin, hf_class) + ((GenerationMixin,) if generates(hf_class) else ())
+    signature = with_vips(hf_class.forward)
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return mixin.forward(self, *args, **kwargs)
+
+    forward.__signature__ = signature  # type: ignore[attr-defined]
+    forward.__doc__ = hf_class.forward.__doc__
+    module, host = family.host.split(":")
+    body = {
+        "__doc__": f"{hf_class.__name__} that reads long inputs through `vcc.encode`.",
+        "config_class": config,
+        "hf_class": hf_class,
+        "forward_names": tuple(signature.parameters)[1:],
+        "forward": forward,
+        "host_class": getattr(importlib.import_module(module), host),
+        "family": family,
+        "vip_rule": rule,
+    }
+    wrapped = keep(hf_class, type(f"Vcc{hf_class.__name__}", bases, body))
+    for cls in (hf_class, wrapped):  # a model enters itself when it is built, not when its class changes
+        _CAN_RECORD_REGISTRY[str(cls)] = hf_class._can_record_outputs
+
+
+def keep(hf_class: type, wrapped: type) -> type:
+    """Enter a wrapped class into the table, and into this module under a name that pickle finds it by."""
+    wrapped.__module__, wrapped.__qualname__ = __name__, f"Vcc{hf_class.__name__}"
+    setattr(sys.modules[__name__], wrapped.__qualname__, wrapped)
+    CLASSES[hf_class] = wrapped
+    return wrapped
+
+
+def __getattr__(name: str) -> Any:
+    """A pickle may ask for a class of a family that nobody has asked for yet."""
+    if name.startswith("Vcc"):
+        for family in FAMILIES:
+            register(family)
+        if name in globals():
+            return globals()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def known_classes() -> list[str]:
+    """The names of all Hugging Face models that can be wrapped, without importing them."""
+    tables = [getattr(modeling_auto, table) for table, _ in HEADS.values()]
+    names = {table.get(family.model_type) for table in tables for family in FAMILIES}
+    return sorted({*(name for name in names if isinstance(name, str)), *(family.encoder for family in FAMILIES)})
+
+
+def with_vips(forward: Any) -> inspect.Signature:
+    """The signature of a Hugging Face forward, with the VIPs' parameters before its keyword arguments."""
+    signature = inspect.signature(forward)
+    extra = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in ("vip_mask", "vip_length")
+    ]
+    parameters = list(signature.parameters.values())
+    at = next((i for i, p in enumerate(parameters) if p.kind is inspect.Parameter.VAR_KEYWORD), len(parameters))
+    return signature.replace(parameters=[*parameters[:at], *extra, *parameters[at:]])
+
+
+def is_seq2seq(hf_class: Any) -> bool:
+    return "decoder_input_ids" in inspect.signature(hf_class.forward).parameters
+
+
+def generates(hf_class: type) -> bool:
+    return issubclass(hf_class, GenerationMixin)
