@@ -1,7 +1,5 @@
 """The commands on documents, as a person types them."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

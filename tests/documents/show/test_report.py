@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 
@@ -8,7 +6,7 @@ from hypothesis import strategies as st
 
 from vcc.documents.answers import Reply, answer_at
 from vcc.documents.show.report import report_html
-from vcc.documents.text import Document, join_pieces
+from vcc.documents.text import Text, join_pieces
 
 NASTY = "<b>&amp;</b> \"quoted\" 'x' </script> & $title <!-- "
 
@@ -49,9 +47,9 @@ class Page(HTMLParser):
             self.text += data
 
 
-def document_of(pieces: list[tuple[str, str]]) -> Document:
+def document_of(pieces: list[tuple[str, str]]) -> Text:
     text, parts = join_pieces(pieces)
-    return Document(text, NASTY, "a&b.txt", parts, ("careful <here>",))
+    return Text(text, NASTY, "a&b.txt", parts, ("careful <here>",))
 
 
 def squeezed(text: str) -> str:
