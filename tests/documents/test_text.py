@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vcc.documents.text import Part, Text, join_pieces, normalise
+from vcc.documents.text import Part, Text, join_pieces, normalise, without_overlaps
 
 TEXT = (
     "Mr. Darcy came on the 3. of May. He spoke to Dr. A. Jones, who lives at No. 7 St. James St. in the town! "
@@ -96,3 +96,20 @@ def test_offsets_outside_the_text_are_refused() -> None:
         whole("abc").part_at(4)
     with pytest.raises(ValueError, match=r"0\.\.3"):
         whole("abc").sentence_around(2, 9)
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=12))
+def test_without_overlaps_keeps_the_earlier_of_two_that_share_a_character(spans: list[tuple[int, int]]) -> None:
+    named = list(enumerate((start, start + size) for start, size in spans))
+    kept = list(without_overlaps(named, lambda one: one[1]))
+    assert [number for number, _ in kept] == sorted(number for number, _ in kept)
+    for number, (start, end) in named:
+        before = [(first, last) for other, (first, last) in kept if other < number]
+        assert ((number, (start, end)) in kept) == all(not set(range(start, end)) & set(range(*one)) for one in before)
+
+
+def test_a_text_is_a_plain_value() -> None:
+    text = whole("words")
+    before = dict(vars(text))
+    assert text.sha256 and text.part_at(0) and text.sentence_around(0, 2)
+    assert vars(text) == before and text == whole("words") and hash(text) == hash(whole("words"))

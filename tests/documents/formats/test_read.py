@@ -13,8 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.documents.samples import epub_bytes, pdf_bytes, write
-from vcc.documents.formats.read import read_text
-from vcc.documents.text import Text
+from vcc.documents.formats import read as formats
+from vcc.documents.formats.file import File, open_file
+from vcc.documents.formats.read import FORMATS, Format, format_of, read_text
+from vcc.documents.text import Pieces, Text
 from vcc.errors import DocumentError
 
 
@@ -52,6 +54,9 @@ def test_text_reads_the_same_in_every_encoding(tmp_path: Path, encoding: str) ->
         ("fake.docx", b"only words", "not a DOCX"),
         ("torn.docx", b"PK\x03\x04 torn", "broken DOCX, EPUB or ZIP"),
         ("torn.pdf", b"%PDF-1.7\nthis is all there is", "broken PDF"),
+        ("packed.md", b"\x1f\x8b\x08 packed", "is compressed; unpack it first"),
+        ("rich.html", rb"{\rtf1 hello}", "RTF"),
+        ("page.epub", b"<html><p>words", "not an EPUB"),
     ],
 )
 def test_what_is_no_document_is_refused_with_its_name_and_the_rule(
@@ -246,3 +251,49 @@ def test_a_folder_is_one_document_with_its_files_as_parts(tmp_path: Path) -> Non
     assert document.text == "Head\n\nbody\n\nfirst page\n\nsecond page\n\ntail"
     assert document.notes[0] == "skipped picture.png: not a document format"
     assert document.notes[1].startswith("skipped torn.pdf: is a broken PDF")
+
+
+# ---------------------------------------------------------------- the table
+
+
+def test_a_new_format_is_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_loud(file: File) -> Pieces:
+        return Pieces((("loud", file.data[5:].decode().upper()),), title="Loud")
+
+    row = Format((".loud",), lambda file: file.data.startswith(b"LOUD:"), read_loud, "a LOUD file")
+    monkeypatch.setattr(formats, "FORMATS", (row, *FORMATS))
+    write(tmp_path / "a.loud", "LOUD:words")
+    write(tmp_path / "b.loud", "words")
+    write(tmp_path / "c.txt", "LOUD:named otherwise")
+    assert read_text(tmp_path / "a.loud").text == "WORDS" and read_text(tmp_path / "a.loud").title == "Loud"
+    box = read_text(tmp_path)
+    assert box.text == "WORDS\n\nNAMED OTHERWISE" and labels(box) == ["a.loud · loud", "c.txt · loud"]
+    assert box.notes == ("skipped b.loud: is not a LOUD file, though its name says so",)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "suffix"),
+    [
+        ("a.txt", b"words", ".txt"),
+        ("a", b"words", ".txt"),
+        ("a.odd", b" <!DOCTYPE html><html>", ".html"),
+        ("a.xhtml", b"words", ".html"),
+        ("a.markdown", b"<html>", ".md"),  # a page in Markdown is Markdown
+        ("a.md", b"%PDF-1.4", ".pdf"),
+        ("a.txt", epub_bytes(["<p>x</p>"]), ".epub"),
+    ],
+)
+def test_content_decides_before_the_name(name: str, data: bytes, suffix: str, tmp_path: Path) -> None:
+    assert suffix in format_of(open_file(write(tmp_path / name, data))).suffixes
+
+
+def test_every_file_comes_in_by_one_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that limits on what is read have one place to stand."""
+    write(tmp_path / "box/a.txt", "one")
+    write(tmp_path / "box/b.txt", "two")
+    gate: list[str] = []
+    monkeypatch.setattr(formats, "open_file", lambda path: (gate.append(str(path)), open_file(path))[1])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"three")))
+    texts = [read_text(path).text for path in (tmp_path / "box", tmp_path / "box/b.txt", "-")]
+    assert texts == ["one\n\ntwo", "two", "three"]
+    assert gate == [str(tmp_path / "box/a.txt"), str(tmp_path / "box/b.txt"), str(tmp_path / "box/b.txt"), "-"]

@@ -144,6 +144,18 @@ def test_the_terminal_shows_a_row_a_layer_and_marks_the_answer() -> None:
     assert any("page" in line and "%" in line for line in lines)
 
 
+def test_the_passages_in_the_terminal_do_not_repeat_a_sentence() -> None:
+    text = "One fish here. Two fish there. Red fish now. Blue fish then."
+    document = Text(text, "Fish", "fish.txt", (Part("", 0, len(text)),))
+    offsets = np.array([(m.start(), m.end()) for m in re.finditer(r"\S+", text)])
+    openness = np.zeros((2, 12))
+    openness[0, [0, 2, 4, 6]] = 1  # two passages of the first sentence, one of the second, one of the third
+    console = Console(file=io.StringIO(), width=90)
+    print_passages(console, document, LayerView("q", offsets, openness, openness, ("a", "b"), (16, 1)), top=2)
+    lines = [line.strip() for line in console.file.getvalue().splitlines()]
+    assert lines == ["50%", "One fish here.", "50%", "Two fish there."]
+
+
 def test_a_character_belongs_to_the_token_that_holds_it_or_the_next() -> None:
     zeros = np.zeros((1, 3))
     view = LayerView("q", np.array([(0, 2), (2, 4), (6, 8)]), zeros, zeros, ("l",), SCALES)
