@@ -91,6 +91,8 @@ class Shaded(HTMLParser):
             self.classes += [self.open[-1][1]["class"]] * len(data)
             if any(values.get("class") == "answer" for _, values in self.open):
                 self.answer += data
+        else:
+            assert not any(values.get("class") == "block" for _, values in self.open), f"{data!r} between the pieces"
 
 
 def test_the_page_shades_every_token_with_its_own_history() -> None:

@@ -99,6 +99,13 @@ def test_names_and_text_are_escaped_and_the_whole_text_is_there() -> None:
     assert "page &lt;1&gt;" in html and "careful &lt;here&gt;" in html
 
 
+def test_a_page_adds_no_blanks_to_the_text() -> None:
+    document = document_of([("page 1", "one  two\n   three\n\nfour"), ("page 2", "five six")])
+    spans = [(0, 8), (5, 8), (document.text.index("six"), len(document.text))]
+    replies = [Reply("q", (answer_at(document, "q", start, end, 0.5),)) for start, end in spans]
+    assert Page(report_html(document, replies, {})).text == document.text + "\n\n"
+
+
 @settings(deadline=None, max_examples=50)
 @given(
     st.lists(st.text(alphabet="ab<& \n", min_size=1, max_size=40), min_size=1, max_size=4),
