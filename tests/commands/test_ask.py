@@ -1,7 +1,5 @@
 """The commands on documents, as a person types them."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -68,6 +66,7 @@ def test_ask_speaks_json_and_writes_a_page(file: str, model: str, capsys: pytest
     page = Path("page.html").read_text()
     assert page.startswith("<!doctype html>") or page.startswith("<!DOCTYPE html>")
     assert "http" not in page.replace("http://www.w3.org", "") and not Path(".page.html.writing").exists()
+    assert {path.name for path in Path().iterdir()} == {"cache", "page.html", "words.txt"}, "nothing is left aside"
 
 
 def test_the_second_ask_does_not_read_again_and_no_cache_keeps_nothing(
@@ -169,6 +168,21 @@ def test_interrupted_reading_leaves_no_index(
     monkeypatch.setattr("vcc.documents.asker.build_tree", interrupted)
     assert guarded(lambda: ask(file, ("w1",), model=model)) == 130
     assert not cache.exists() or not list(cache.iterdir())
+
+
+def test_what_is_wrong_with_a_file_is_told_before_a_model_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vcc.documents.document.load_asker", lambda *_: pytest.fail("a model was loaded"))
+    for work in (lambda: ask("nowhere.txt", ("w1",)), lambda: review("nowhere.txt"), lambda: see("nowhere.txt", "w1")):
+        assert guarded(work) == 2
+
+
+def test_a_bug_is_not_told_as_a_wrong_command_line(file: str, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(Asker, "ask", broken)
+    with pytest.raises(ValueError, match="a bug"):
+        guarded(lambda: ask(file, ("w1",), model=model))
 
 
 def test_a_document_from_a_pipe_is_asked_too(file: str, model: str) -> None:

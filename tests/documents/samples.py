@@ -1,7 +1,5 @@
 """Small real files of every format, written from scratch for the tests."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from pathlib import Path

@@ -11,7 +11,7 @@ from transformers import BertConfig, BertForQuestionAnswering
 
 import vcc
 from vcc.documents.asker import Asker
-from vcc.documents.text import Document, join_pieces
+from vcc.documents.text import Text, join_pieces
 
 WORDS = [f"w{i}" for i in range(60)]
 SETTINGS = vcc.VccConfig(
@@ -74,6 +74,6 @@ def text(words: int, seed: int = 0) -> str:
     return "".join(word + ("\n\n" if i % 40 == 39 else " ") for i, word in enumerate(chosen))
 
 
-def document(words: int = 230, seed: int = 0) -> Document:
+def document(words: int = 230, seed: int = 0) -> Text:
     body, parts = join_pieces([("page 1", text(words, seed)), ("page 2", text(words, seed + 1))])
-    return Document(body, "Words", "words.txt", parts)
+    return Text(body, "Words", "words.txt", parts)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import io
 import json
 import lzma
@@ -17,10 +15,10 @@ from vcc.documents.answers import Answer, Reply, answer_at, as_dict, excerpt, me
 from vcc.documents.clauses import CLAUSES
 from vcc.documents.show.report import report_html
 from vcc.documents.show.terminal import print_replies, print_review
-from vcc.documents.text import Document, Part
+from vcc.documents.text import Part, Text
 
 TEXT = "The term is short.  This Agreement is governed by\nthe laws of [Kent], and by no other law. The end."
-DOCUMENT = Document(TEXT, "A Deed", "deed.txt", (Part("page 1", 0, 40), Part("page 2", 40, len(TEXT))), ("a note",))
+DOCUMENT = Text(TEXT, "A Deed", "deed.txt", (Part("page 1", 0, 40), Part("page 2", 40, len(TEXT))), ("a note",))
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DATA = Path(os.environ.get("VCC_DATA", Path(__file__).parents[3] / "shared/data"))
 
@@ -71,7 +69,7 @@ def test_an_excerpt_is_the_sentence_on_one_line() -> None:
 
 def test_a_long_excerpt_is_shortened_between_words_and_keeps_the_answer() -> None:
     text = "aaa " * 200 + "needle " * 200 + "bbb " * 200
-    document = Document(text, "t", "s", (Part("", 0, len(text)),))
+    document = Text(text, "t", "s", (Part("", 0, len(text)),))
     start = text.index("needle")
     before, inside, after = excerpt(document, answer_at(document, "q", start, text.index("bbb"), 1.0), 50, 100)
     assert before.startswith("… aaa") and after.endswith("bbb …") and len(before) <= 54 and len(after) <= 54
@@ -109,7 +107,7 @@ def test_the_nearest_is_shown_as_no_answer() -> None:
 
 def test_colours_light_up_the_answer_and_signs_do_without_them() -> None:
     text = "The inn stood in Kent. It burnt down."
-    document = Document(text, "inn", "inn.txt", (Part("", 0, len(text)),))
+    document = Text(text, "inn", "inn.txt", (Part("", 0, len(text)),))
     replies = [Reply("Where?", (answer_at(document, "Where?", 17, 21, 0.9),))]
     shown = {}
     for colours in (None, "standard"):

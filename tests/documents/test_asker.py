@@ -14,8 +14,9 @@ from tests.documents import small_model
 from vcc.data.answers import ScoredSpan
 from vcc.documents.answers import Reply
 from vcc.documents.asker import READ_AT_ONCE, UNLIKELY, Asker, Facts, token_scores
+from vcc.documents.document import Document
 from vcc.documents.shipped import load_asker
-from vcc.documents.text import Document, Part
+from vcc.documents.text import Part, Text
 from vcc.encode import Step
 from vcc.errors import DocumentError, ModelError
 
@@ -26,7 +27,7 @@ def nothing(step: Step) -> None:
     pass
 
 
-def joint_logits(asker: Asker, document: Document, question: str) -> tuple[torch.Tensor, torch.Tensor]:
+def joint_logits(asker: Asker, document: Text, question: str) -> tuple[torch.Tensor, torch.Tensor]:
     """[CLS] question [SEP] document [SEP] through the wrapped model's forward, as Hugging Face encodes the pair."""
     batch = asker.tokenizer(question, document.text, return_tensors="pt", return_token_type_ids=True, verbose=False)
     kinds = torch.tensor(batch.sequence_ids(0) == np.array(1))
@@ -233,7 +234,7 @@ def test_scores_are_shared_out_among_the_children() -> None:
 
 
 def test_a_document_keeps_its_index_for_later_questions(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, document = small_model.saved(tmp_path), small_model.document()
+    folder, document = small_model.saved(tmp_path), Document(small_model.document())
     answers = document.ask(QUESTIONS[0], model=folder)
     monkeypatch.setattr(Asker, "index", lambda *_: pytest.fail("the document was read again"))
     replies = document.ask_all(QUESTIONS[:2], model=folder)
@@ -284,7 +285,7 @@ def test_unlikely_answers_are_left_out_but_never_the_best() -> None:
 
 def test_texts_and_questions_without_words_are_refused() -> None:
     asker = small_model.asker()
-    blank = Document(" \n", "blank", "blank.txt", (Part("", 0, 2),))
+    blank = Text(" \n", "blank", "blank.txt", (Part("", 0, 2),))
     with pytest.raises(DocumentError, match="blank.txt"):
         asker.index(blank)
     document = small_model.document(5)

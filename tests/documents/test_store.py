@@ -1,7 +1,5 @@
 """An index on disk is whole and ours, or it is not used."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -14,7 +12,7 @@ import torch
 from tests.documents import small_model
 from vcc.documents import store as store_module
 from vcc.documents.asker import Asker, Index
-from vcc.documents.store import ASIDE, MANIFEST, TENSORS, Store, cache_folder, model_hash, readable
+from vcc.documents.store import ASIDE, MANIFEST, TENSORS, Store, cache_folder, model_hash
 
 QUESTIONS = ["w1 w2 ?", "w3 w4 w5"]
 
@@ -119,7 +117,7 @@ def test_the_hash_of_a_model_is_that_of_weights_settings_and_tokenizer(tmp_path:
 
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt, OSError])
-@pytest.mark.parametrize("where", ["save_file", "file_hash"])
+@pytest.mark.parametrize("where", ["save_file", "sha256_of"])
 def test_interrupted_writing_leaves_nothing(
     where: str, failure: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,13 +153,3 @@ def test_the_cache_folder_follows_the_xdg_rule(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_folder() == tmp_path / ".cache" / "vcc"
-
-
-def test_sizes_are_readable() -> None:
-    assert [readable(size) for size in (0, 999, 1500, 201_326_592, 5e12)] == [
-        "0 B",
-        "999 B",
-        "1.5 kB",
-        "201.3 MB",
-        "5000.0 GB",
-    ]

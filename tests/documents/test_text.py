@@ -1,12 +1,10 @@
-from __future__ import annotations
-
 import hashlib
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vcc.documents.text import Document, Part, join_pieces, normalise
+from vcc.documents.text import Part, Text, join_pieces, normalise, without_overlaps
 
 TEXT = (
     "Mr. Darcy came on the 3. of May. He spoke to Dr. A. Jones, who lives at No. 7 St. James St. in the town! "
@@ -16,8 +14,8 @@ ODD = "ab.\r\n\t\f\v \xa0\u00ad\ufeff\u200b\x00\x07\ufb01é\u0301e\ud800\udc00\u
 MESSY = st.text(alphabet=st.sampled_from(ODD))
 
 
-def whole(text: str) -> Document:
-    return Document(text, "t", "s", (Part("", 0, len(text)),))
+def whole(text: str) -> Text:
+    return Text(text, "t", "s", (Part("", 0, len(text)),))
 
 
 def sentence_of(text: str, words: str) -> str:
@@ -43,7 +41,7 @@ def test_normalising_keeps_the_words() -> None:
 def test_parts_cover_the_text_and_every_offset_has_its_part(pieces: list[tuple[str, str]]) -> None:
     text, parts = join_pieces(pieces)
     assert normalise(text) == text or any(body[0].isspace() for _, p in pieces if (body := normalise(p)))
-    document = Document(text, "t", "s", parts)  # checks the cover itself
+    document = Text(text, "t", "s", parts)  # checks the cover itself
     assert "".join(text[part.start : part.end] for part in parts) == text
     for part in parts:
         assert all(document.part_at(offset) is part for offset in range(part.start, part.end))
@@ -51,7 +49,7 @@ def test_parts_cover_the_text_and_every_offset_has_its_part(pieces: list[tuple[s
 
 def test_parts_with_a_gap_are_refused() -> None:
     with pytest.raises(ValueError, match="without gaps"):
-        Document("abcdef", "t", "s", (Part("a", 0, 2), Part("b", 3, 6)))
+        Text("abcdef", "t", "s", (Part("a", 0, 2), Part("b", 3, 6)))
 
 
 def test_hash_is_the_sha256_of_the_text() -> None:
@@ -98,3 +96,20 @@ def test_offsets_outside_the_text_are_refused() -> None:
         whole("abc").part_at(4)
     with pytest.raises(ValueError, match=r"0\.\.3"):
         whole("abc").sentence_around(2, 9)
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=12))
+def test_without_overlaps_keeps_the_earlier_of_two_that_share_a_character(spans: list[tuple[int, int]]) -> None:
+    named = list(enumerate((start, start + size) for start, size in spans))
+    kept = list(without_overlaps(named, lambda one: one[1]))
+    assert [number for number, _ in kept] == sorted(number for number, _ in kept)
+    for number, (start, end) in named:
+        before = [(first, last) for other, (first, last) in kept if other < number]
+        assert ((number, (start, end)) in kept) == all(not set(range(start, end)) & set(range(*one)) for one in before)
+
+
+def test_a_text_is_a_plain_value() -> None:
+    text = whole("words")
+    before = dict(vars(text))
+    assert text.sha256 and text.part_at(0) and text.sentence_around(0, 2)
+    assert vars(text) == before and text == whole("words") and hash(text) == hash(whole("words"))

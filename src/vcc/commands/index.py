@@ -4,14 +4,15 @@ import time
 from typing import Annotated
 
 from rich.console import Console
+from rich.filesize import decimal
 from rich.table import Table
-from rich.text import Text
+from rich.text import Text as Styled
 
-from vcc.commands.ask import Model, asked_wrongly, reading_bar
-from vcc.documents.formats.read import read_document
+from vcc.commands.documents import Model, bar
+from vcc.documents.formats.read import read_text
 from vcc.documents.shipped import load_asker
-from vcc.documents.store import Store, as_tensors, default_store, readable
-from vcc.documents.text import Document
+from vcc.documents.store import Store, as_tensors, default_store
+from vcc.documents.text import Text
 from vcc.errors import UsageError
 
 
@@ -29,24 +30,22 @@ def index(
         show(console, store)
     elif clear:
         number, size = store.clear()
-        console.print(f"removed {several(number)}, {readable(size)}")
+        console.print(f"removed {several(number)}, {decimal(size)}")
     else:
-        with asked_wrongly():
-            documents = [read_document(name) for name in file]
-            for document in documents:
-                console.print(kept(store, document, model), markup=False, soft_wrap=True)
+        for text in [read_text(name) for name in file]:  # all files before the first is indexed: one may be missing
+            console.print(keep(store, text, model), markup=False, soft_wrap=True)
 
 
-def kept(store: Store, document: Document, model: str | None) -> str:
-    """Index one document: one line about it."""
+def keep(store: Store, text: Text, model: str | None) -> str:
+    """Index one text, if it is not yet: one line about it."""
     asker = load_asker(model)
     start = time.perf_counter()
-    with reading_bar() as progress:
-        made = store.get(document, asker, progress)
+    with bar("reading", "tokens") as progress:
+        made = store.get(text, asker, progress)
     seconds = time.perf_counter() - start
     speed = f"read in {seconds:.1f} s, {made.tokens / seconds:,.0f} tokens/s" if made.seconds else "was read before"
     size = sum(part.nbytes for part in as_tensors(made).values())
-    return f"{document.title}: {made.tokens:,} tokens, {speed}, {readable(size)} on disk"
+    return f"{text.title}: {made.tokens:,} tokens, {speed}, {decimal(size)} on disk"
 
 
 def show(console: Console, store: Store) -> None:
@@ -58,10 +57,10 @@ def show(console: Console, store: Store) -> None:
     for name in ("tokens", "size"):
         table.add_column(name, justify="right", no_wrap=True)
     for entry in entries:
-        table.add_row(Text(entry.title), Text(entry.source), f"{entry.tokens:,}", readable(entry.size))
+        table.add_row(Styled(entry.title), Styled(entry.source), f"{entry.tokens:,}", decimal(entry.size))
     if entries:
         console.print(table)
-    total = readable(sum(entry.size for entry in entries))
+    total = decimal(sum(entry.size for entry in entries))
     console.print(f"{several(len(entries))}, {total}, in {store.folder}", style="dim", markup=False, soft_wrap=True)
 
 

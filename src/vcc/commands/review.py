@@ -5,14 +5,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from vcc.commands.ask import (
+from vcc.commands.documents import (
     File,
     Json,
     Model,
     NoCache,
     Page,
     Top,
-    asked_wrongly,
+    answer,
     check_folder,
     check_top,
     open_document,
@@ -33,19 +33,18 @@ def review(
     Unless --html names another file, the page is written to the current folder as NAME.review.html; with --json, only
     where --html asks for it.
     """
-    with asked_wrongly():
-        check_top(top)
-        check_folder(html)
-        opened = open_document(file, model, no_cache)
-        found, facts = opened.ask([clause.question for clause in CLAUSES], top, opened.asker.clause_lead)
+    check_top(top)
+    check_folder(html)
+    document = open_document(file, model, no_cache)
+    found, facts = answer(document, [clause.question for clause in CLAUSES], top, document.asker().clause_lead)
     replies = [
         replace(reply, name=clause.name, group=clause.group) for reply, clause in zip(found, CLAUSES, strict=True)
     ]
     if html is None and not json:
         html = Path("document.review.html" if file == "-" else f"{Path(file).resolve().stem}.review.html")
     if html is not None:
-        write_page(html, report_html(opened.document, replies, facts.shown()))
+        write_page(html, report_html(document.content, replies, facts.shown()))
     if json:
-        print_json({**as_dict(opened.document, replies), "facts": facts.as_dict()})
+        print_json({**as_dict(document.content, replies), "facts": facts.as_dict()})
     else:
-        print_review(Console(highlight=False), opened.document, replies, facts.shown())
+        print_review(Console(highlight=False), document.content, replies, facts.shown())

@@ -4,16 +4,15 @@ from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
-from rich.text import Text
+from rich.text import Text as Styled
 
-from vcc.commands.ask import (
+from vcc.commands.documents import (
     File,
     Json,
     Model,
     NoCache,
     Page,
     Top,
-    asked_wrongly,
     check_folder,
     check_questions,
     check_top,
@@ -23,10 +22,10 @@ from vcc.commands.ask import (
     wrote,
 )
 from vcc.documents.answers import Reply, as_dict
-from vcc.documents.reading import passages, print_heatmap, print_passages
+from vcc.documents.layer_view import closest_passages
 from vcc.documents.show.figure import save_png
 from vcc.documents.show.heatmap import heatmap_html
-from vcc.documents.show.terminal import print_answers, print_facts
+from vcc.documents.show.terminal import print_answers, print_facts, print_heatmap, print_passages
 from vcc.errors import UsageError
 
 
@@ -43,34 +42,30 @@ def see(
     """Show what each layer read closely for a question, as a heat map over the document."""
     if png is not None and png.suffix.lower() != ".png":
         raise UsageError(f"--png is {png}: its name must end in .png")
-    with asked_wrongly():
-        check_questions([question])
-        check_top(top)
-        check_folder(html, png)
-        opened = open_document(file, model, no_cache)
-        reading, facts = opened.asker.see(opened.document, opened.index, question, top)
-    document = opened.document
+    check_questions([question])
+    check_top(top)
+    check_folder(html, png)
+    document = open_document(file, model, no_cache)
+    view, facts = document.see(question, top)
+    text = document.content
     if html is not None:
-        write_page(html, heatmap_html(document, reading, facts.shown()))
+        write_page(html, heatmap_html(text, view, facts.shown()))
     if png is not None:
-        try:
-            save_png(png, document, reading)
-        except ImportError as error:
-            raise UsageError(str(error)) from error
+        save_png(png, text, view)
         wrote(png)
     if json:
         closest = [
-            {"start": int(reading.offsets[first, 0]), "end": int(reading.offsets[last - 1, 1]), "openness": share}
-            for first, last, share in passages(reading, 20)
+            {"start": int(view.offsets[first, 0]), "end": int(view.offsets[last - 1, 1]), "openness": share}
+            for first, last, share in closest_passages(view, 20)
         ]
-        replies = [Reply(question, reading.answers)]
-        print_json({**as_dict(document, replies), "facts": facts.as_dict(), "passages": closest})
+        replies = [Reply(question, view.answers)]
+        print_json({**as_dict(text, replies), "facts": facts.as_dict(), "passages": closest})
         return
     console = Console(highlight=False)
-    print_heatmap(console, reading)
+    print_heatmap(console, view)
     console.print()
-    print_answers(console, document, Reply(question, reading.answers))
-    console.print(Text("\nread most closely", style="bold"))
-    print_passages(console, document, reading)
+    print_answers(console, text, Reply(question, view.answers))
+    console.print(Styled("\nread most closely", style="bold"))
+    print_passages(console, text, view)
     console.print()
-    print_facts(console, document, facts.shown())
+    print_facts(console, text, facts.shown())

@@ -1,8 +1,8 @@
 """Read a file, ask questions of it, and show what was found and what was read."""
 
 from vcc.documents.answers import Answer, Reply
-from vcc.documents.formats.read import read_document
-from vcc.documents.text import Document, Part
+from vcc.documents.document import Document, read_document
+from vcc.documents.text import Part, Text
 from vcc.errors import DocumentError
 
-__all__ = ["Answer", "Document", "DocumentError", "Part", "Reply", "read_document"]
+__all__ = ["Answer", "Document", "DocumentError", "Part", "Reply", "Text", "read_document"]

@@ -1,17 +1,16 @@
-"""What asking returns: spans of the document with a score, gathered under their question."""
-
-from __future__ import annotations
+"""What asking returns: spans of the text with a score, gathered under their question."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
-from vcc.documents.text import Document
+from vcc.documents.text import Text, without_overlaps
 
 
 @dataclass(frozen=True)
 class Answer:
-    """document.text[start:end] answers `question` with this score (0 to 1); `part` says where to find it."""
+    """text[start:end] of the document answers `question` with this score (0 to 1); `part` says where to find it."""
 
     text: str
     start: int
@@ -36,18 +35,18 @@ class Reply:
         return self.name or self.question
 
 
-def answer_at(document: Document, question: str, start: int, end: int, score: float) -> Answer:
+def answer_at(text: Text, question: str, start: int, end: int, score: float) -> Answer:
     """The answer at a span, without the blanks at its ends."""
-    if not 0 <= start < end <= len(document.text):
-        raise ValueError(f"span {start}..{end} must be non-empty and lie in 0..{len(document.text)}")
-    text = document.text[start:end]
-    start, end = start + len(text) - len(text.lstrip()), end - len(text) + len(text.rstrip())
-    return Answer(document.text[start:end], start, end, score, document.part_at(start).label, question)
+    if not 0 <= start < end <= len(text.text):
+        raise ValueError(f"span {start}..{end} must be non-empty and lie in 0..{len(text.text)}")
+    words = text.text[start:end]
+    start, end = start + len(words) - len(words.lstrip()), end - len(words) + len(words.rstrip())
+    return Answer(text.text[start:end], start, end, score, text.part_at(start).label, question)
 
 
-def place_of(document: Document, answer: Answer) -> str:
+def place_of(text: Text, answer: Answer) -> str:
     """Where a reader finds the answer; in a text without parts, how far into it."""
-    return answer.part or f"{answer.start / len(document.text):.0%} into the text"
+    return answer.part or f"{answer.start / len(text.text):.0%} into the text"
 
 
 def merge_overlaps(answers: Iterable[Answer], top: int | None = None) -> tuple[Answer, ...]:
@@ -55,53 +54,50 @@ def merge_overlaps(answers: Iterable[Answer], top: int | None = None) -> tuple[A
 
     The better span is not widened: chains of overlaps would grow it far beyond what the model pointed at.
     """
-    kept: list[Answer] = []
-    for answer in sorted(answers, key=lambda answer: (-answer.score, answer.start, answer.end)):
-        if all(answer.end <= other.start or other.end <= answer.start for other in kept):
-            kept.append(answer)
-    return tuple(kept[:top])
+    best_first = sorted(answers, key=lambda answer: (-answer.score, answer.start, answer.end))
+    return tuple(islice(without_overlaps(best_first, lambda answer: (answer.start, answer.end)), top))
 
 
-def as_dict(document: Document, replies: Iterable[Reply]) -> dict[str, Any]:
+def as_dict(text: Text, replies: Iterable[Reply]) -> dict[str, Any]:
     """Replies as plain values, for `--json`."""
     return {
         "document": {
-            "title": document.title,
-            "source": document.source,
-            "sha256": document.sha256,
-            "characters": len(document.text),
-            "notes": list(document.notes),
+            "title": text.title,
+            "source": text.source,
+            "sha256": text.sha256,
+            "characters": len(text.text),
+            "notes": list(text.notes),
         },
         "replies": [
             {
                 "question": reply.question,
                 **({"name": reply.name} if reply.name else {}),
                 "found": bool(reply.answers),
-                "answers": [_answer_dict(document, answer) for answer in reply.answers],
-                **({"nearest": _answer_dict(document, reply.nearest)} if reply.nearest else {}),
+                "answers": [_answer_dict(text, answer) for answer in reply.answers],
+                **({"nearest": _answer_dict(text, reply.nearest)} if reply.nearest else {}),
             }
             for reply in replies
         ],
     }
 
 
-def _answer_dict(document: Document, answer: Answer) -> dict[str, Any]:
-    first, last = document.sentence_around(answer.start, answer.end)
+def _answer_dict(text: Text, answer: Answer) -> dict[str, Any]:
+    first, last = text.sentence_around(answer.start, answer.end)
     return {
         "text": answer.text,
         "start": answer.start,
         "end": answer.end,
         "score": round(float(answer.score), 4),
         "part": answer.part,
-        "sentence": " ".join(document.text[first:last].split()),
+        "sentence": " ".join(text.text[first:last].split()),
     }
 
 
-def excerpt(document: Document, answer: Answer, margin: int = 160, longest: int = 600) -> tuple[str, str, str]:
+def excerpt(text: Text, answer: Answer, margin: int = 160, longest: int = 600) -> tuple[str, str, str]:
     """The sentence around an answer as (before, answer, after) on one line, shortened with "…" where it is long."""
-    first, last = document.sentence_around(answer.start, answer.end)
+    first, last = text.sentence_around(answer.start, answer.end)
     before, inside, after = (
-        " ".join(document.text[a:b].split())
+        " ".join(text.text[a:b].split())
         for a, b in ((first, answer.start), (answer.start, answer.end), (answer.end, last))
     )
     if len(before) > margin:
@@ -111,6 +107,6 @@ def excerpt(document: Document, answer: Answer, margin: int = 160, longest: int 
     if len(after) > margin:
         after = after[:margin].rpartition(" ")[0] + " …"
     # The blanks next to the answer went with the line breaks: put back those that stood there.
-    gap_before = " " if document.text[first : answer.start][-1:].isspace() else ""
-    gap_after = " " if document.text[answer.end : last][:1].isspace() else ""
+    gap_before = " " if text.text[first : answer.start][-1:].isspace() else ""
+    gap_after = " " if text.text[answer.end : last][:1].isspace() else ""
     return before + gap_before, inside, gap_after + after

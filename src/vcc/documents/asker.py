@@ -25,8 +25,8 @@ from vcc.data.answers import ScoredSpan, apart, best_spans
 from vcc.data.features import Frame, tokenize_text
 from vcc.data.framing import framed, framed_places
 from vcc.documents.answers import Reply, answer_at, merge_overlaps
-from vcc.documents.reading import Floats, Reading, openness_of
-from vcc.documents.text import Document
+from vcc.documents.layer_view import Floats, LayerView, openness_of
+from vcc.documents.text import Text
 from vcc.encode import Step, ask, run_windows
 from vcc.errors import DocumentError, ModelError
 from vcc.hosts.long_input import LongInputEncoder, Wrapped, find_encoder
@@ -166,7 +166,7 @@ class Asker:
         return framed_places(n, self.reader.vcc_settings.window, self.frame) if self.framed else np.arange(n)
 
     @torch.inference_mode()
-    def index(self, document: Document, progress: Progress = lambda done, total: None) -> Index:
+    def index(self, document: Text, progress: Progress = lambda done, total: None) -> Index:
         """Read the whole document, some windows at a time."""
         start = time.perf_counter()
         text = tokenize_text(document.text, self.tokenizer)
@@ -233,7 +233,7 @@ class Asker:
     @torch.inference_mode()
     def ask(
         self,
-        document: Document,
+        document: Text,
         index: Index,
         questions: Sequence[str],
         top: int = 3,
@@ -331,7 +331,7 @@ class Asker:
 
     def reply(
         self,
-        document: Document,
+        document: Text,
         index: Index,
         question: str,
         found: Sequence[ScoredSpan],
@@ -355,7 +355,7 @@ class Asker:
         return Reply(question, kept)
 
     @torch.inference_mode()
-    def see(self, document: Document, index: Index, question: str, top: int = 3) -> tuple[Reading, Facts]:
+    def see(self, document: Text, index: Index, question: str, top: int = 3) -> tuple[LayerView, Facts]:
         """What each compressed layer opened for one question, and how much of its attention each token got."""
         start = time.perf_counter()
         steps: list[Step] = []
@@ -368,7 +368,7 @@ class Asker:
             raise ModelError(f"the model has no compressed layer: scales={scales}, {self.reader.vcc_settings}")
         cuts = [step.cut for step in steps if step.cut is not None]
         opened = [[nodes[0].cpu().numpy() for nodes in cut.opened_nodes] for cut in cuts]
-        reading = Reading(
+        reading = LayerView(
             question,
             index.offsets,
             np.stack([openness_of(scales, nodes, index.tree.length)[places] for nodes in opened]),

@@ -5,8 +5,6 @@ by The Atticus Project, CC BY 4.0 (https://creativecommons.org/licenses/by/4.0/)
 wording, so it is kept to the letter. Names and groups are ours.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 QUESTION = 'Highlight the parts (if any) of this contract related to "{}" that should be reviewed by a lawyer.'

@@ -3,15 +3,12 @@
 Torch and transformers take seconds to import, so they wait until a model is there to be loaded.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vcc.errors import ModelError
+from vcc.hosts.quiet import quietly
 
 if TYPE_CHECKING:
     from vcc.documents.asker import Asker
@@ -30,7 +27,7 @@ def default_model() -> Path:
 
 
 @lru_cache(maxsize=2)
-def load_asker(folder: str | None = None) -> Asker:
+def load_asker(folder: str | None = None) -> "Asker":
     """A saved model and its tokenizer, without network, on the GPU if there is one.
 
     Weights are kept in 16 bits and computed with in 32: a CPU is several times faster with those, and exacter.
@@ -54,19 +51,3 @@ def load_asker(folder: str | None = None) -> Asker:
     if info["missing_keys"]:  # they would be random numbers
         raise ModelError(f"{path} is not a model that answers questions: no weights {', '.join(info['missing_keys'])}")
     return Asker(model.to("cuda" if torch.cuda.is_available() else "cpu").eval(), tokenizer)
-
-
-@contextmanager
-def quietly() -> Iterator[None]:
-    """No bars and remarks of transformers, which go between a person's questions and answers."""
-    from transformers.utils import logging
-
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()

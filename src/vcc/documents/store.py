@@ -4,8 +4,6 @@ A folder is written aside and renamed, so it is whole or absent. What does not v
 model, is not used. Tensors are safetensors, memory-mapped; loading them never runs code.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -22,7 +20,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from vcc.core.tree import SegmentTree
-from vcc.documents.text import Document
+from vcc.documents.text import Text
+from vcc.files import force, sha256_of, write_whole
 
 if TYPE_CHECKING:
     from vcc.documents.asker import Asker, Index, Progress
@@ -53,10 +52,10 @@ def cache_folder() -> Path:
     return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "vcc"
 
 
-def model_hash(asker: Asker) -> str:
+def model_hash(asker: "Asker") -> str:
     """SHA-256 of all that an index depends on but the text: weights, settings, tokenizer."""
     digest = hashlib.sha256(f"index format {FORMAT}, {type(asker.model).__name__}".encode())
-    settings = {"vcc": asker.reader.vcc_settings.to_dict(), "config": asker.model.config.to_dict()}
+    settings = {"vcc": asker.model.vcc.to_dict(), "config": asker.model.config.to_dict()}
     settings["config"].pop("_name_or_path", None)  # the same model in another folder is the same
     digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
     digest.update(asker.tokenizer.backend_tokenizer.to_str().encode())
@@ -72,19 +71,19 @@ class Store:
 
     folder: Path
 
-    def get(self, document: Document, asker: Asker, progress: Progress = lambda done, total: None) -> Index:
-        """The document's index for this model: the stored one if it is good, else a new one, which is then stored."""
+    def get(self, text: Text, asker: "Asker", progress: "Progress" = lambda done, total: None) -> "Index":
+        """The text's index for this model: the stored one if it is good, else a new one, which is then stored."""
         model = model_hash(asker)
-        path = self.place(document.sha256, model)
+        path = self.place(text.sha256, model)
         try:
-            return load(path, document, model, asker.model.device)
+            return load(path, text, model, asker.model.device)
         except DamagedError:
-            index = asker.index(document, progress)
-            save(path, document, model, index)
+            index = asker.index(text, progress)
+            save(path, text, model, index)
             return index
 
-    def place(self, text: str, model: str) -> Path:
-        return self.folder / hashlib.sha256(f"{text} {model}".encode()).hexdigest()[:32]
+    def place(self, sha256: str, model: str) -> Path:
+        return self.folder / hashlib.sha256(f"{sha256} {model}".encode()).hexdigest()[:32]
 
     def entries(self) -> list[Entry]:
         """All indexes, by title; also those that are damaged, because they take room too."""
@@ -121,7 +120,7 @@ def default_store() -> Store:
     return Store(cache_folder() / "indexes")
 
 
-def save(path: Path, document: Document, model: str, index: Index) -> None:
+def save(path: Path, text: Text, model: str, index: "Index") -> None:
     """Write an index aside, force it to disk, and let it appear at `path` in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=ASIDE, dir=path.parent))  # only the user may look into it
@@ -129,19 +128,17 @@ def save(path: Path, document: Document, model: str, index: Index) -> None:
         save_file(as_tensors(index), aside / TENSORS)
         about = {
             "format": FORMAT,
-            "text": document.sha256,
+            "text": text.sha256,
             "model": model,
-            "title": document.title,
-            "source": document.source,
+            "title": text.title,
+            "source": text.source,
             "tokens": index.tokens,
             "scales": list(index.tree.scales),
             "length": index.tree.length,
-            "sha256": file_hash(aside / TENSORS),
+            "sha256": sha256_of(aside / TENSORS),
         }
-        (aside / MANIFEST).write_text(json.dumps(about, indent=1), encoding="utf-8")
-        for file in (aside / TENSORS, aside / MANIFEST):
-            with file.open("rb") as handle:
-                os.fsync(handle.fileno())
+        force(aside / TENSORS)
+        write_whole(aside / MANIFEST, json.dumps(about, indent=1))
         if path.exists():  # a rejected one: os.rename does not replace a full folder
             shutil.rmtree(path)
         os.rename(aside, path)
@@ -150,20 +147,20 @@ def save(path: Path, document: Document, model: str, index: Index) -> None:
         raise
 
 
-def load(path: Path, document: Document, model: str, device: torch.device) -> Index:
+def load(path: Path, text: Text, model: str, device: torch.device) -> "Index":
     """The index at `path`, if it is that of this text and model and every byte is as it was written."""
     about = read_manifest(path)
-    expected = {"format": FORMAT, "text": document.sha256, "model": model}
+    expected = {"format": FORMAT, "text": text.sha256, "model": model}
     for name, value in expected.items():
         if about.get(name) != value:
             raise DamagedError(f"{path}: its {name} is {about.get(name)!r}, not {value!r}")
     try:
-        if file_hash(path / TENSORS) != about.get("sha256"):
+        if sha256_of(path / TENSORS) != about.get("sha256"):
             raise DamagedError(f"{path}: {TENSORS} is not what was written")
         index = from_tensors(load_file(path / TENSORS, device=str(device)), about)
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise DamagedError(f"{path}: {error}") from error
-    if index.offsets.shape != (about.get("tokens"), 2) or index.offsets.max() > len(document.text):
+    if index.offsets.shape != (about.get("tokens"), 2) or index.offsets.max() > len(text.text):
         raise DamagedError(f"{path}: offsets of shape {index.offsets.shape} do not fit the text")
     if index.ids.shape != (index.tokens,):
         raise DamagedError(f"{path}: {len(index.ids)} tokens, not {index.tokens}")
@@ -180,7 +177,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return about
 
 
-def as_tensors(index: Index) -> dict[str, torch.Tensor]:
+def as_tensors(index: "Index") -> dict[str, torch.Tensor]:
     tree = index.tree
     parts = {f"differences.{depth}": part for depth, part in enumerate(tree.differences)}
     parts |= {f"counts.{depth}": part for depth, part in enumerate(tree.counts)}
@@ -193,7 +190,7 @@ def as_tensors(index: Index) -> dict[str, torch.Tensor]:
     return {name: part.detach().cpu().contiguous() for name, part in parts.items()}
 
 
-def from_tensors(parts: dict[str, torch.Tensor], about: dict[str, Any]) -> Index:
+def from_tensors(parts: dict[str, torch.Tensor], about: dict[str, Any]) -> "Index":
     from vcc.documents.asker import Index  # not needed to list or clear, and slow to import
 
     scales = tuple(int(scale) for scale in about["scales"])
@@ -209,19 +206,5 @@ def from_tensors(parts: dict[str, torch.Tensor], about: dict[str, Any]) -> Index
     return Index(tree, parts["offsets"].cpu().numpy(), parts["ids"].cpu().numpy(), 0.0)
 
 
-def file_hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def size_of(path: Path) -> int:
     return sum(file.stat().st_size for file in path.iterdir() if file.is_file())
-
-
-def readable(size: float) -> str:
-    """Bytes as people write them."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000 or unit == "GB":
-            break
-        size /= 1000
-    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

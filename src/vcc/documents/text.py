@@ -1,19 +1,12 @@
-"""A document as a value: its text, its parts (pages, chapters, headings, files), and where its sentences end."""
-
-from __future__ import annotations
+"""A text as a value: its characters, its parts (pages, chapters, headings, files), and where its sentences end."""
 
 import bisect
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from vcc.documents.answers import Answer, Reply
-    from vcc.documents.asker import Index
+from typing import TypeVar
 
 # Invisible characters that change offsets and nothing else: byte-order mark, soft hyphen, zero-width marks.
 INVISIBLE = dict.fromkeys((0xFEFF, 0x00AD, 0x200B, 0x2060, 0x200E, 0x200F))
@@ -41,8 +34,8 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Document:
-    """A text with parts that cover it from end to end, in order, without gaps."""
+class Text:
+    """What a file says, with parts that cover it from end to end, in order, without gaps."""
 
     text: str
     title: str
@@ -55,34 +48,9 @@ class Document:
         if [part.start for part in self.parts] != edges[:-1] or edges[-1] != len(self.text):
             raise ValueError(f"parts must cover 0..{len(self.text)} in order without gaps, got {self.parts[:5]}...")
 
-    @cached_property
+    @property
     def sha256(self) -> str:
         return hashlib.sha256(self.text.encode()).hexdigest()
-
-    @cached_property
-    def _indexes(self) -> dict[str | None, Index]:
-        """How each model has read the document, by the model's folder."""
-        return {}
-
-    def ask(
-        self, question: str, top: int = 3, model: str | None = None, lead: float | None = None
-    ) -> tuple[Answer, ...]:
-        """The best answers to one question, none if the model finds none. The document is read at the first one."""
-        return self.ask_all([question], top, model, lead)[0].answers
-
-    def ask_all(
-        self, questions: Sequence[str], top: int = 3, model: str | None = None, lead: float | None = None
-    ) -> tuple[Reply, ...]:
-        """Several questions at once. `model` is a folder; without it the model that comes with the package answers.
-
-        `lead`: how far an answer must lead over "no answer", in logits; unless given, as the model says.
-        """
-        from vcc.documents.shipped import load_asker
-
-        asker = load_asker(model)
-        if model not in self._indexes:
-            self._indexes[model] = asker.index(self)
-        return asker.ask(self, self._indexes[model], questions, top, lead=lead)[0]
 
     def part_at(self, offset: int) -> Part:
         """The part that holds the character at `offset`; the end of the text belongs to the last part."""
@@ -105,14 +73,27 @@ class Document:
 
 @dataclass(frozen=True)
 class Pieces:
-    """What a reader found: (label, text) in reading order, the title the file gives itself, and remarks."""
+    """What reading a file gives: (label, text) in reading order, the title the file gives itself, and remarks."""
 
     pieces: tuple[tuple[str, str], ...]
     title: str = ""
     notes: tuple[str, ...] = ()
 
 
-def sentence_ends(text: str) -> Iterable[tuple[int, int]]:
+Spanned = TypeVar("Spanned")
+
+
+def without_overlaps(spans: Iterable[Spanned], edges: Callable[[Spanned], tuple[int, int]]) -> Iterator[Spanned]:
+    """Those that share no character with one kept before them; `edges` gives the first and the last + 1 of each."""
+    kept: list[tuple[int, int]] = []
+    for span in spans:
+        start, end = edges(span)
+        if all(end <= first or last <= start for first, last in kept):
+            kept.append((start, end))
+            yield span
+
+
+def sentence_ends(text: str) -> Iterator[tuple[int, int]]:
     """For every sentence end in `text`: where the sentence stops, and where the next one starts."""
     for match in SENTENCE_END.finditer(text):
         head = text[max(match.start() - 12, 0) : match.start() + 1]

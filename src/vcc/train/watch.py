@@ -6,27 +6,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from huggingface_hub.utils import logging as hub_logging
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 from transformers import TrainerCallback
-from transformers.utils import logging as transformers_logging
 
 from vcc.errors import Failure
+from vcc.hosts.quiet import quiet as quiet
 from vcc.train.processes import rank
 
 if TYPE_CHECKING:
     from vcc.train.trainer import Clock
 
 console = Console(stderr=True, highlight=False, soft_wrap=True)
-
-
-def quiet() -> None:
-    """No bars and notes of the libraries between ours."""
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    hub_logging.set_verbosity_error()
 
 
 def say(text: str) -> None:

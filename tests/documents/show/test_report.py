@@ -1,14 +1,18 @@
-from __future__ import annotations
-
 import re
+import tomllib
+from fnmatch import fnmatch
 from html.parser import HTMLParser
+from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jinja2 import UndefinedError
 
 from vcc.documents.answers import Reply, answer_at
+from vcc.documents.show import page
 from vcc.documents.show.report import report_html
-from vcc.documents.text import Document, join_pieces
+from vcc.documents.text import Text, join_pieces
 
 NASTY = "<b>&amp;</b> \"quoted\" 'x' </script> & $title <!-- "
 
@@ -49,9 +53,30 @@ class Page(HTMLParser):
             self.text += data
 
 
-def document_of(pieces: list[tuple[str, str]]) -> Document:
+def test_every_file_of_the_pages_is_in_the_package() -> None:
+    root = Path(__file__).parents[3]
+    patterns = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    files = [file.name for file in (root / "src/vcc/documents/show").iterdir() if file.is_file()]
+    assert {"page.css", "page.html", "report.js", "heatmap.js"} <= set(files)
+    for name in files:
+        assert any(fnmatch(name, pattern) for pattern in ("*.py", *patterns["vcc.documents.show"])), name
+
+
+def test_a_page_holds_its_style_sheets_and_script_as_they_are() -> None:
+    html = report_html(document_of([("page 1", "some text")]), [], {})
+    folder = Path(page.__file__).parent
+    for name in ("page.css", "report.css", "report.js"):
+        assert (folder / name).read_text() in html
+
+
+def test_a_value_that_a_page_lacks_is_an_error() -> None:
+    with pytest.raises(UndefinedError, match="groups"):
+        page.render("report.html", text=document_of([("", "x")]), facts={}, places=[], blocks=[])
+
+
+def document_of(pieces: list[tuple[str, str]]) -> Text:
     text, parts = join_pieces(pieces)
-    return Document(text, NASTY, "a&b.txt", parts, ("careful <here>",))
+    return Text(text, NASTY, "a&b.txt", parts, ("careful <here>",))
 
 
 def squeezed(text: str) -> str:
@@ -68,10 +93,17 @@ def test_names_and_text_are_escaped_and_the_whole_text_is_there() -> None:
     document = document_of([("page <1>", NASTY + "\n\nsecond"), ("page 2", "third " + NASTY)])
     replies = [Reply(NASTY, (answer_at(document, "q", 3, 60, 0.9),), NASTY, NASTY), Reply("none", ())]
     html = report_html(document, replies, {NASTY: NASTY})
-    page = Page(html)
-    assert squeezed(page.text) == squeezed(document.text)
+    shown = Page(html)
+    assert squeezed(shown.text) == squeezed(document.text)
     assert html.count("</script>") == 1 and "no answer found" in html and "answered <b>1 of 2</b>" in html
     assert "page &lt;1&gt;" in html and "careful &lt;here&gt;" in html
+
+
+def test_a_page_adds_no_blanks_to_the_text() -> None:
+    document = document_of([("page 1", "one  two\n   three\n\nfour"), ("page 2", "five six")])
+    spans = [(0, 8), (5, 8), (document.text.index("six"), len(document.text))]
+    replies = [Reply("q", (answer_at(document, "q", start, end, 0.5),)) for start, end in spans]
+    assert Page(report_html(document, replies, {})).text == document.text + "\n\n"
 
 
 @settings(deadline=None, max_examples=50)

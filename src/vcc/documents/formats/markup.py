@@ -1,34 +1,29 @@
-"""HTML, Markdown and EPUB.
+"""HTML and Markdown.
 
 The standard library's parser reads the HTML: a stream of text, blocks and headings is all we need, a tree is not, and
 nothing more has to be installed. Markdown becomes HTML through markdown-it, which rich brings along.
 """
 
-from __future__ import annotations
-
-import io
-import posixpath
 import re
-import zipfile
 from collections import Counter
-from collections.abc import Callable
 from html.parser import HTMLParser
-from urllib.parse import unquote
-from xml.etree import ElementTree
 
+from vcc.documents.formats.file import File, declared_charset, decode
 from vcc.documents.text import Pieces
-from vcc.errors import DocumentError
+
+MARKDOWN = (".md", ".markdown")
+HTML = (".html", ".htm", ".xhtml")
+LOOKS_HTML = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?<(?:!doctype\s+)?html\b", re.IGNORECASE)
 
 BLOCK = re.compile(
     "address|article|aside|blockquote|body|caption|dd|details|div|dl|dt|fieldset|figcaption|figure|footer|form|h[1-6]"
     "|header|hr|html|legend|li|main|nav|ol|option|p|pre|section|summary|table|tbody|tfoot|thead|tr|ul"
 )
 HEADINGS = frozenset(("h1", "h2", "h3"))
-LOCKED = "META-INF/encryption.xml"
 UNREAD = frozenset(("script", "style", "template"))
 
 
-class _Text(HTMLParser):
+class _Page(HTMLParser):
     """Collects a page's text: a blank line between blocks, a new piece at every heading."""
 
     def __init__(self) -> None:
@@ -86,51 +81,33 @@ class _Text(HTMLParser):
         self._end_block()
 
 
-def read_html(text: str) -> Pieces:
+def is_markdown(file: File) -> bool:
+    return file.suffix in MARKDOWN
+
+
+def is_html(file: File) -> bool:
+    return file.suffix in HTML or LOOKS_HTML.match(file.data) is not None
+
+
+def read_html(file: File) -> Pieces:
     """Text as a browser lays it out; h1 to h3 start a new part. Scripts and styles are not read."""
-    parser = _Text()
-    parser.feed(text)
-    parser.close()
-    return Pieces(tuple((label, body) for label, body in parser.pieces), " ".join(parser.title.split()))
+    return html_pieces(decode(file, declared_charset(file.data)))
 
 
-def read_markdown(text: str) -> Pieces:
+def read_markdown(file: File) -> Pieces:
     """Read as the page it describes, so that answers hold no asterisks; a front matter block is left out."""
     from markdown_it import MarkdownIt
 
+    text = decode(file)
     front = re.match(r"---[^\S\n]*\n(.*?\n)(?:---|\.\.\.)[^\S\n]*(?:\n|\Z)", text, re.DOTALL)
     title = re.search(r"^title:[^\S\n]*[\"']?(.*?)[\"']?[^\S\n]*$", front.group(1), re.MULTILINE) if front else None
-    read = read_html(MarkdownIt("commonmark").enable("table").render(text[front.end() :] if front else text))
+    read = html_pieces(MarkdownIt("commonmark").enable("table").render(text[front.end() :] if front else text))
     first = next((label for label, _ in read.pieces if label), "")
     return Pieces(read.pieces, title.group(1) if title else first)
 
 
-def read_epub(data: bytes, source: str, decode: Callable[[bytes], str]) -> Pieces:
-    """The files of the book's spine in order; their headings are the chapters."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as book:
-            container = ElementTree.fromstring(book.read("META-INF/container.xml"))
-            package = next(node.attrib["full-path"] for node in container.iter() if node.tag.endswith("}rootfile"))
-            tree = ElementTree.fromstring(book.read(package))
-            items = {node.attrib["id"]: node.attrib for node in tree.iter() if node.tag.endswith("}item")}
-            spine = [items[node.attrib["idref"]] for node in tree.iter() if node.tag.endswith("}itemref")]
-            pages = [
-                posixpath.normpath(posixpath.join(posixpath.dirname(package), unquote(item["href"])))
-                for item in spine
-                if "nav" not in item.get("properties", "").split()
-            ]
-            # Obfuscated fonts are listed in the same file and do not matter here; encrypted pages do.
-            locked = unquote(book.read(LOCKED).decode()) if LOCKED in book.namelist() else ""
-            if any(page in locked for page in pages):
-                raise DocumentError(source, "is encrypted (protected EPUB); only books without protection can be read")
-            found = [read_html(decode(book.read(page))) for page in pages]
-    except DocumentError:
-        raise
-    except Exception as error:  # a damaged archive can fail anywhere inside zipfile or the XML parser
-        raise DocumentError(source, f"is a broken EPUB ({type(error).__name__}: {error})") from error
-    title = next((node.text or "" for node in tree.iter() if node.tag.endswith("}title")), "")
-    pieces: list[tuple[str, str]] = []
-    for number, page in enumerate(found, 1):
-        named = [(label, body) for label, body in page.pieces if body.strip()]
-        pieces += [(label or f"section {number}", body) for label, body in named]
-    return Pieces(tuple(pieces), title)
+def html_pieces(text: str) -> Pieces:
+    parser = _Page()
+    parser.feed(text)
+    parser.close()
+    return Pieces(tuple((label, body) for label, body in parser.pieces), " ".join(parser.title.split()))

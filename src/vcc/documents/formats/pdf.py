@@ -1,13 +1,12 @@
 """PDF, by pypdf: a piece a page, with the words that line ends cut in two put together again."""
 
-from __future__ import annotations
-
 import io
 import logging
 import re
 from collections import Counter
 from collections.abc import Iterator
 
+from vcc.documents.formats.file import File
 from vcc.documents.text import INSTALL, Pieces
 from vcc.errors import DocumentError
 
@@ -17,28 +16,33 @@ COMPOUND = re.compile(
 )
 
 
-def read_pdf(data: bytes, source: str) -> Pieces:
+def is_pdf(file: File) -> bool:
+    return b"%PDF-" in file.data[:1024]
+
+
+def read_pdf(file: File) -> Pieces:
     """One piece a page. A file locked with an empty password is opened; pages without text are noted."""
     try:
         import pypdf
     except ImportError as error:
-        raise DocumentError(source, f"reading PDF needs pypdf: {INSTALL}") from error
+        raise DocumentError(file.source, f"reading PDF needs pypdf: {INSTALL}") from error
     logging.getLogger("pypdf").setLevel(logging.ERROR)  # its warnings on sloppy files are no news to the reader
     try:
-        reader = pypdf.PdfReader(io.BytesIO(data))
+        reader = pypdf.PdfReader(io.BytesIO(file.data))
         if reader.is_encrypted and not reader.decrypt(""):
-            raise DocumentError(source, "is encrypted; remove its password first")
+            raise DocumentError(file.source, "is encrypted; remove its password first")
         pages = [page.extract_text() for page in reader.pages]
         title = str(reader.metadata.title or "") if reader.metadata else ""
     except DocumentError:
         raise
     except pypdf.errors.DependencyError as error:
-        raise DocumentError(source, f"is encrypted; {error}") from error
+        raise DocumentError(file.source, f"is encrypted; {error}") from error
     except Exception as error:  # a damaged file can fail anywhere inside the library
-        raise DocumentError(source, f"is a broken PDF ({type(error).__name__}: {error})") from error
+        raise DocumentError(file.source, f"is a broken PDF ({type(error).__name__}: {error})") from error
     blank = [number for number, page in enumerate(pages, 1) if not page.strip()]
     if len(blank) == len(pages):
-        raise DocumentError(source, f"has no text on its {len(pages)} pages (scanned images?); run OCR on it first")
+        rule = f"has no text on its {len(pages)} pages (scanned images?); run OCR on it first"
+        raise DocumentError(file.source, rule)
     notes = (f"no text on page {', '.join(map(str, blank))} (an image?)",) if blank else ()
     return Pieces(tuple(join_hyphens(pages)), title.strip(), notes)
 

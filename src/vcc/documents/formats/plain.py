@@ -1,9 +1,8 @@
 """Plain text: pages by form feeds, or sections by their headings."""
 
-from __future__ import annotations
-
 import re
 
+from vcc.documents.formats.file import File, decode
 from vcc.documents.text import Pieces
 
 # A line of its own counts as a heading when it is "Chapter 4 ...", or a numbered title such as "12. GOVERNING LAW";
@@ -18,8 +17,9 @@ HEADING = re.compile(
 )
 
 
-def read_plain(text: str) -> Pieces:
+def read_plain(file: File) -> Pieces:
     """Form feeds separate pages; without them, headings on a line of their own separate sections."""
+    text = decode(file)
     pages = text.strip("\f").split("\f")
     if len(pages) > 1:
         return Pieces(tuple((f"page {number}", page) for number, page in enumerate(pages, 1)))

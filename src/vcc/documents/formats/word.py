@@ -1,13 +1,12 @@
 """DOCX, by python-docx for the package and its styles, and a walk of our own for the text."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Iterator
 from typing import Any
 from xml.etree import ElementTree
 
+from vcc.documents.formats.file import File, zip_names
 from vcc.documents.text import INSTALL, Pieces
 from vcc.errors import DocumentError
 
@@ -17,7 +16,11 @@ MARKS = {f"{WORD}tab": "\t", f"{WORD}br": "\n", f"{WORD}cr": "\n", f"{WORD}noBre
 GONE = frozenset((f"{WORD}del", f"{WORD}moveFrom", f"{WORD}pPr", FALLBACK))
 
 
-def read_docx(data: bytes, source: str) -> Pieces:
+def is_docx(file: File) -> bool:
+    return "word/document.xml" in zip_names(file)
+
+
+def read_docx(file: File) -> Pieces:
     """Paragraphs, tables (a row a line), text boxes and notes; the styles Heading 1 to 3 start a new part.
 
     Tracked insertions and content controls are read too, which python-docx's own paragraph text leaves out;
@@ -26,9 +29,9 @@ def read_docx(data: bytes, source: str) -> Pieces:
     try:
         import docx
     except ImportError as error:
-        raise DocumentError(source, f"reading DOCX needs python-docx: {INSTALL}") from error
+        raise DocumentError(file.source, f"reading DOCX needs python-docx: {INSTALL}") from error
     try:
-        word = docx.Document(io.BytesIO(data))
+        word = docx.Document(io.BytesIO(file.data))
         names = {style.style_id: style.name or "" for style in word.styles}
         pieces = [["", ""]]
         for style, body in _docx_blocks(word.element.body):
@@ -41,7 +44,7 @@ def read_docx(data: bytes, source: str) -> Pieces:
                 pieces.append([part.partname.removeprefix("/word/").removesuffix(".xml"), "\n\n".join(notes)])
         title = word.core_properties.title or ""
     except Exception as error:  # a damaged file can fail anywhere inside the library
-        raise DocumentError(source, f"is a broken DOCX ({type(error).__name__}: {error})") from error
+        raise DocumentError(file.source, f"is a broken DOCX ({type(error).__name__}: {error})") from error
     return Pieces(tuple((label, body) for label, body in pieces), title)
 
 

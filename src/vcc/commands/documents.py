@@ -1,0 +1,110 @@
+"""What the commands on a document share: their options, opening the document, the bar, and the files they write."""
+
+import json as json_format
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn
+from rich.text import Text as Styled
+
+from vcc.documents.document import Document
+from vcc.documents.formats.read import read_text
+from vcc.errors import UsageError
+from vcc.files import write_whole
+
+if TYPE_CHECKING:
+    from vcc.documents.answers import Reply
+    from vcc.documents.asker import Facts
+
+remarks = Console(stderr=True, highlight=False, soft_wrap=True)  # beside the results, which go to standard output
+
+File = Annotated[str, "text, Markdown, HTML, PDF, DOCX, EPUB, a folder of them, or - for standard input"]
+Model = Annotated[str | None, "folder of a wrapped question-answering model; unless given, the one that comes along"]
+Top = Annotated[int, "answers shown for each question, at most"]
+Lead = Annotated[float | None, "how far an answer must lead over no answer, in logits; unless given, as the model says"]
+Json = Annotated[bool, "print JSON for machines"]
+Page = Annotated[Path | None, "write a page that stands alone to this file"]
+NoCache = Annotated[bool, "neither use nor keep an index on disk"]
+
+
+def open_document(file: str, model: str | None, no_cache: bool) -> Document:
+    """Read a file and let the model read its text."""
+    text = read_text(file)
+    from vcc.documents.store import default_store  # imports torch: what is wrong with the file is told before that
+
+    document = Document(text, model, None if no_cache else default_store())
+    with bar("reading", "tokens") as progress:
+        document.index(progress=progress)
+    return document
+
+
+def answer(
+    document: Document, questions: Sequence[str], top: int, lead: float | None
+) -> "tuple[tuple[Reply, ...], Facts]":
+    """Ask a document; a bar shows how far several questions are."""
+    with bar("asking", "questions", len(questions) > 1) as progress:
+        return document.answer(questions, top, lead=lead, progress=progress)
+
+
+class Speed(ProgressColumn):
+    """Tokens or questions a second."""
+
+    def __init__(self, unit: str) -> None:
+        super().__init__()
+        self.unit = unit
+
+    def render(self, task: Any) -> Styled:
+        speed = task.finished_speed or task.speed or 0
+        return Styled(f"{speed:,.{0 if speed > 10 else 1}f} {self.unit}/s" if speed else "", style="dim")
+
+
+@contextmanager
+def bar(doing: str, unit: str, wanted: bool = True) -> Iterator[Any]:
+    """A bar while a document is read or asked; in a file or a pipe, nothing."""
+    total = TextColumn(f"{{task.total:,.0f}} {unit}")
+    columns = (TextColumn(doing), BarColumn(), TaskProgressColumn(), total, Speed(unit))
+    with Progress(*columns, console=remarks, transient=True, disable=not (wanted and remarks.is_terminal)) as shown:
+        task: list[Any] = []
+
+        def progress(done: int, total: int) -> None:
+            if not task:
+                task.append(shown.add_task("", total=total))
+            shown.update(task[0], completed=done)
+
+        yield progress
+
+
+def check_questions(questions: Sequence[str]) -> None:
+    if not questions:
+        raise UsageError("no question: ask at least one")
+    for question in questions:
+        if not question.strip():
+            raise UsageError(f"question {question!r} holds no word")
+
+
+def check_top(top: int) -> None:
+    if top < 1:
+        raise UsageError(f"--top is {top}: it must be at least 1")
+
+
+def check_folder(*pages: Path | None) -> None:
+    """Before anything is read: minutes later would be too late."""
+    for page in pages:
+        if page is not None and not page.parent.is_dir():
+            raise UsageError(f"{page} cannot be written: there is no folder {page.parent}")
+
+
+def print_json(values: dict[str, Any]) -> None:
+    print(json_format.dumps(values, indent=1, ensure_ascii=False))
+
+
+def write_page(path: Path, page: str) -> None:
+    write_whole(path, page)
+    wrote(path)
+
+
+def wrote(path: Path) -> None:
+    remarks.print(f"wrote {path}", markup=False)

@@ -1,0 +1,87 @@
+"""A document as Python code sees it: a text, the model that answers, and how that model has read the text."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vcc.documents.answers import Answer, Reply
+from vcc.documents.formats.read import read_text
+from vcc.documents.shipped import load_asker
+from vcc.documents.text import Text
+
+if TYPE_CHECKING:  # they import torch and transformers, which take seconds
+    from vcc.documents.asker import Asker, Facts, Index, Progress
+    from vcc.documents.layer_view import LayerView
+    from vcc.documents.store import Store
+
+
+class Document:
+    """A text that can be asked. Each model reads it once, at the first question to it.
+
+    `model` is the folder of the model that answers where a question names no other; None is the one that comes with the
+    package. `store` keeps indexes on disk; without one they live as long as the document.
+    """
+
+    def __init__(self, content: Text, model: str | None = None, store: "Store | None" = None) -> None:
+        self.content, self.model, self.store = content, model, store
+        self.indexes: dict[str | None, Index] = {}  # by the model's folder
+        # What the text knows of itself, for those who hold a document only.
+        self.text, self.title, self.source = content.text, content.title, content.source
+        self.parts, self.notes = content.parts, content.notes
+        self.part_at, self.sentence_around = content.part_at, content.sentence_around
+
+    def __repr__(self) -> str:
+        return f"Document({self.title!r}, {len(self.text):,} characters, from {self.source!r})"
+
+    @property
+    def sha256(self) -> str:
+        return self.content.sha256
+
+    def ask(
+        self, question: str, top: int = 3, model: str | None = None, lead: float | None = None
+    ) -> tuple[Answer, ...]:
+        """The best answers to one question, none if the model finds none."""
+        return self.ask_all([question], top, model, lead)[0].answers
+
+    def ask_all(
+        self, questions: Sequence[str], top: int = 3, model: str | None = None, lead: float | None = None
+    ) -> tuple[Reply, ...]:
+        """Several questions at once.
+
+        `lead`: how far an answer must lead over "no answer", in logits; unless given, as the model says.
+        """
+        return self.answer(questions, top, model, lead)[0]
+
+    def answer(
+        self,
+        questions: Sequence[str],
+        top: int = 3,
+        model: str | None = None,
+        lead: float | None = None,
+        progress: "Progress" = lambda done, total: None,
+    ) -> "tuple[tuple[Reply, ...], Facts]":
+        """As `ask_all`, with the facts of how the document was read and asked."""
+        return self.asker(model).ask(self.content, self.index(model), questions, top, progress, lead)
+
+    def see(self, question: str, top: int = 3, model: str | None = None) -> "tuple[LayerView, Facts]":
+        """What each compressed layer read closely for a question."""
+        return self.asker(model).see(self.content, self.index(model), question, top)
+
+    def asker(self, model: str | None = None) -> "Asker":
+        return load_asker(self.model if model is None else model)
+
+    def index(self, model: str | None = None, progress: "Progress" = lambda done, total: None) -> "Index":
+        """The text as a model has read it: now, if it has not yet."""
+        folder = self.model if model is None else model
+        if folder not in self.indexes:
+            asker = load_asker(folder)
+            if self.store is None:
+                self.indexes[folder] = asker.index(self.content, progress)
+            else:
+                self.indexes[folder] = self.store.get(self.content, asker, progress)
+        return self.indexes[folder]
+
+
+def read_document(path: str | Path) -> Document:
+    """A file, a folder or "-" for standard input, as a document that can be asked."""
+    return Document(read_text(path))

@@ -1,0 +1,31 @@
+"""No bars and remarks of Hugging Face's libraries between what we tell a person."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+def quiet() -> None:
+    """From now on, until the process ends."""
+    from huggingface_hub.utils import logging as hub
+    from transformers.utils import logging as transformers
+
+    transformers.set_verbosity_error()
+    transformers.disable_progress_bar()
+    hub.set_verbosity_error()
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """While the block runs; after it they speak as before."""
+    from huggingface_hub.utils import logging as hub
+    from transformers.utils import logging as transformers
+
+    level, hub_level, bars = transformers.get_verbosity(), hub.get_verbosity(), transformers.is_progress_bar_enabled()
+    quiet()
+    try:
+        yield
+    finally:
+        transformers.set_verbosity(level)
+        hub.set_verbosity(hub_level)
+        if bars:
+            transformers.enable_progress_bar()
