@@ -4,8 +4,8 @@ windows -> split VIPs from context -> tree -> each layer: choose, read, layer, w
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -86,29 +86,53 @@ def encode(
     return whole(*run_layers(host, vips, build_tree(context, config.scales), config, watch, whole))
 
 
-def read_once(host: Host, context: Rows, config: VccConfig) -> SegmentTree:
-    """A context's windows and tree, which no VIP has a part in: read a document once, `ask` it many times.
+def read_once(host: Host, pieces: Iterable[Rows], config: VccConfig) -> SegmentTree:
+    """The windows and the tree of contexts, which no VIP has a part in: read a document once, `ask` it many times.
 
-    With `vip_window="own"`, asking gives what `encode` gives on VIPs and context together.
+    The contexts come in pieces, in order, each but the last a whole number of windows long. With `vip_window="own"`,
+    asking gives what `encode` gives on VIPs and context together.
     """
-    check_counts(context.counts)
     config = config.resolved(host.num_layers)
-    _, packed, _ = split_vips(context, torch.zeros_like(context.counts), capacity=0)
-    (packed,) = run_windows(host, [packed], config, None, lambda parts: parts[0])
-    return build_tree(packed, config.scales)
+    parts: list[Rows] = []
+    for piece in pieces:
+        check_counts(piece.counts)
+        _, packed, _ = split_vips(piece, torch.zeros_like(piece.counts), capacity=0)
+        parts += run_windows(host, [packed], config, None, lambda parts: parts[0])
+    return build_tree(concat_rows(*parts), config.scales)
 
 
 def ask(
-    host: Host, vips: Rows, tree: SegmentTree, config: VccConfig, watch: Callable[[Step], None] | None = None
+    host: Host,
+    vips: Rows,
+    tree: SegmentTree,
+    config: VccConfig,
+    watch: Callable[[Step], None] | None = None,
+    owner: Tensor | None = None,
 ) -> tuple[Rows, SegmentTree]:
-    """Run the layers for VIPs (B, p) over a tree that was read before, of B contexts or of one that all share.
+    """Run the layers for VIPs (B, p) over a tree that was read before, of B contexts or of one that all share; or, with
+    `owner` (B,), of any number of contexts, owner[i] being the one that row i of the VIPs asks.
 
     -> the VIPs and the tree after the last layer. The tree given stays as it is.
     """
     config = config.resolved(host.num_layers)
     (vips,) = run_windows(host, [vips], config, None, lambda parts: parts[0])
-    own = copy_tree(tree, vips.hidden.shape[0])
+    own = copy_tree(tree, vips.hidden.shape[0]) if owner is None else pick_trees(tree, owner)
     return run_layers(host, vips, own, config, watch, lambda vips, tree: flatten_tree(tree))
+
+
+def pick_trees(tree: SegmentTree, owner: Tensor) -> SegmentTree:
+    """A tree for each of `owner` (B,), which may be changed in place: a copy of the tree with that number."""
+
+    def pick(values: Tensor) -> Tensor:
+        return values.index_select(0, owner)  # whose gradient is a sum; that of indexing sorts
+
+    return replace(
+        tree,
+        means=pick(tree.means),
+        differences=tuple(map(pick, tree.differences)),
+        counts=tuple(map(pick, tree.counts)),
+        positions=tuple(map(pick, tree.positions)),
+    )
 
 
 def layer_on_windows(host: Host, index: int, windows: Rows) -> Tensor:
