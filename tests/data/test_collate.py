@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from tests.data.words import bert_like, t5_like
-from vcc.data.collate import LOSS_ONLY, Collator
+from vcc.data.collate import Collator
 from vcc.data.example import Example
 from vcc.data.features import ExampleTokenizer
 from vcc.data.losses import choice_loss, span_loss
@@ -28,7 +28,7 @@ def test_span_batch_pads_to_the_multiple_and_points_at_cls_without_an_answer():
     assert batch["attention_mask"].sum(1).tolist() == [11, 6] and batch["vip_mask"].sum(1).tolist() == [4, 4]
     assert batch["spans"].tolist() == [[[5, 5], [7, 7]], [[-100, -100], [-100, -100]]]
     assert batch["start_positions"].tolist() == [5, 0] and batch["end_positions"].tolist() == [5, 0]
-    assert set(batch) & set(LOSS_ONLY) == {"spans"} and batch["token_type_ids"].shape == (2, 16)
+    assert set(batch) & {"spans", "choice_mask"} == {"spans"} and batch["token_type_ids"].shape == (2, 16)
     assert (batch["input_ids"][1, 6:] == 0).all()
 
 

@@ -13,7 +13,7 @@ import torch
 from transformers import BertConfig, BertForQuestionAnswering
 
 import vcc
-from vcc.data.answers import apart
+from vcc.data.answers import without_overlaps
 from vcc.qa.second_look import batch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "shipped_model"))
@@ -78,7 +78,7 @@ def test_every_way_learns_from_pages_and_finds_spans_inside_them() -> None:
         assert loss.isfinite() and way.model.qa_outputs.weight.grad.abs().sum() > 0
         assert way.model.bert.encoder.layer[0].attention.self.query.weight.grad.abs().sum() > 0
         for found in way.find(pages[0]):
-            kept = apart(found, 5)
+            kept = without_overlaps(found, 5)
             assert kept and all(0 <= one.first <= one.last < 100 for one in kept)
             pairs = [(one, other) for one in kept for other in kept if one is not other]
             assert all(one.last < other.first or one.first > other.last for one, other in pairs)
