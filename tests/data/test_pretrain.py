@@ -145,7 +145,10 @@ def test_bad_masking_settings_are_refused(settings, said):
 
 
 def test_a_density_says_nothing_about_masks_that_are_not_clustered():
-    assert MaskedLM.of(bert_like(WORDS), ratio=0.4).hide_words(np.full(98, 20), np.random.default_rng(0)).vip_mask.sum() == 39
+    assert (
+        MaskedLM.of(bert_like(WORDS), ratio=0.4).hide_words(np.full(98, 20), np.random.default_rng(0)).vip_mask.sum()
+        == 39
+    )
 
 
 def test_span_corruption_needs_sentinels():

@@ -7,9 +7,7 @@ from torch.nn.functional import cross_entropy
 from vcc.data.collate import IGNORED, NULL_POSITION
 
 
-def span_loss(
-    start_logits: Tensor, end_logits: Tensor, spans: Tensor, attention_mask: Tensor | None = None
-) -> Tensor:
+def span_loss(start_logits: Tensor, end_logits: Tensor, spans: Tensor, attention_mask: Tensor | None = None) -> Tensor:
     """Mean over the batch of -log P(any right start), and of ends, averaged. Logits (B, n), spans (B, S, 2).
 
     No span at all means that the right place is `NULL_POSITION`. With one span this is the Hugging Face loss. Without a

@@ -56,7 +56,7 @@ def cache_folder() -> Path:
 def model_hash(asker: Asker) -> str:
     """SHA-256 of all that an index depends on but the text: weights, settings, tokenizer."""
     digest = hashlib.sha256(f"index format {FORMAT}, {type(asker.model).__name__}".encode())
-    settings = {"vcc": asker.reader.vcc_settings.to_dict(), "config": asker.model.config.to_dict()}
+    settings = {"vcc": asker.model.vcc.to_dict(), "config": asker.model.config.to_dict()}
     settings["config"].pop("_name_or_path", None)  # the same model in another folder is the same
     digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
     digest.update(asker.tokenizer.backend_tokenizer.to_str().encode())
