@@ -20,7 +20,7 @@ from vcc.documents.facts import Facts
 from vcc.documents.reading import Reading, openness_of
 from vcc.documents.text import Document
 from vcc.encode import Step
-from vcc.errors import DocumentError, ModelError
+from vcc.errors import DocumentError, ModelError, UsageError
 from vcc.qa.model import Asked, Progress, QaModel, Watch, no_progress
 
 UNLIKELY = 0.01  # a second answer with a smaller score is none
@@ -105,7 +105,7 @@ class Asker:
         `lead`: how far an answer must lead over "no answer"; unless given, as the model's settings say.
         """
         if top < 1:
-            raise ValueError(f"top {top} must be at least 1")
+            raise UsageError(f"top {top} must be at least 1")
         start, needed = time.perf_counter(), self.lead if lead is None else lead
         asked = self.find(index, questions, top, progress)
         replies = [

@@ -23,7 +23,7 @@ from vcc.data.collate import pad_ids
 from vcc.data.features import Frame, tokenize_text
 from vcc.data.framing import framed, framed_places
 from vcc.encode import Step, ask, read_once
-from vcc.errors import ModelError
+from vcc.errors import ModelError, UsageError
 from vcc.hosts.bert import BertHost
 from vcc.hosts.reader import Wrapped, find_reader
 from vcc.qa.second_look import best_nodes, look_again
@@ -108,7 +108,7 @@ class QaModel:
         """The tokens of a question, without special ones."""
         ids = tokenize_text(question, self.tokenizer).ids
         if not len(ids):
-            raise ValueError(f"question {question!r} holds no word")
+            raise UsageError(f"question {question!r} holds no word")
         return ids
 
     def places(self, n: int) -> Ints:
