@@ -135,9 +135,9 @@ def hide(units: Sequence[Unit], haystack: Haystack, length: int, chance: random.
     for i, unit in enumerate(units):
         parts.insert(chance.randrange(len(parts) + 1), (unit.ids, i))
     starts, place = [0] * len(units), 0
-    for ids, i in parts:
-        if i is not None:
-            starts[i] = place
+    for ids, which in parts:
+        if which is not None:
+            starts[which] = place
         place += len(ids)
     return np.concatenate([ids for ids, _ in parts]), starts
 
@@ -239,7 +239,8 @@ class Mixture:
         if not units:
             units.append(pool.pop())
         ids, starts = hide(units, self.haystack, length, chance)
-        there, twisted = [], []
+        there: list[Question] = []
+        twisted: list[Question] = []
         for unit, start in zip(units, starts, strict=True):
             for q in unit.questions:
                 (twisted if q.kind == TWISTED else there).append(moved(q, start))

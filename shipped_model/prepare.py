@@ -1,25 +1,26 @@
-"""Texts to tokens, on a CPU: what `train.py` needs and, for `score.py`, where each validation token stands in its text.
+"""Texts to tokens, on a CPU: what `train` needs and, for `score`, where each validation token stands in its text.
 
-python shipped_model/prepare.py --data DATA --minilm FOLDER --out prepared
+python -m shipped_model.prepare --data DATA --minilm FOLDER --out prepared
 """
 
-import argparse
 import json
 import lzma
 import random
 import re
+import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
-from data import ASKED, REWORDED, TWISTED, Ints, Prepared, Question, Unit, save
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
-from wordings import WORDINGS
 
+from shipped_model.data import ASKED, REWORDED, TWISTED, Ints, Prepared, Question, Unit, save
+from shipped_model.wordings import WORDINGS
+from vcc.commands.options import call
 from vcc.data.example import Example
 from vcc.data.features import token_spans, tokenize_text
 from vcc.data.records import load_records
@@ -32,18 +33,21 @@ HELD_OUT = "Wuthering Heights"  # an example that ships with the package: not re
 NAME_OR_NUMBER = re.compile(r"(?<=\s)(?:[A-Z][\w'-]+(?: [A-Z][\w'-]+)*|\d[\d,.]*\d|\d)")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("--data", "--minilm", "--out"):
-        parser.add_argument(name, type=Path, required=True)
-    options = parser.parse_args()
-    prepare(options.data, options.minilm, options.out)
+@dataclass(frozen=True)
+class PrepareOptions:
+    """What is read and written."""
+
+    data: Annotated[Path, "folder of the data sets"]
+    minilm: Annotated[Path, "folder of MiniLM-L6"]
+    out: Annotated[Path, "folder to write to"]
 
 
-def prepare(data: Path, minilm: Path, out: Path) -> None:
+def prepare(options: PrepareOptions) -> None:
+    """Texts to tokens, on a CPU: what `train` needs and, for `score`, where each validation token stands."""
+    minilm, out = options.minilm, options.out
     out.mkdir(parents=True, exist_ok=True)
     tokenizer = AutoTokenizer.from_pretrained(minilm)
-    source = str(data)
+    source = str(options.data)
     sets = {
         f"{name}_{split}": list(task.load(split, source))  # type: ignore[attr-defined]
         for split in ("train", "validation")
@@ -160,4 +164,4 @@ def book_text(split: str, source: str, tokenizer: Any) -> Ints:
 
 
 if __name__ == "__main__":
-    main()
+    call(prepare, sys.argv[1:], "python -m shipped_model.prepare")

@@ -1,21 +1,23 @@
-"""From what `train.py` found to scores with 95% intervals over documents, as Markdown and JSON; on a CPU.
+"""From what `train` found to scores with 95% intervals over documents, as Markdown and JSON; on a CPU.
 
-python shipped_model/score.py --prepared prepared --found results --out results/scores.json
+python -m shipped_model.score --prepared prepared --found results --out results/scores.json
 """
 
-import argparse
 import json
 import lzma
 import math
+import sys
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from data import Unit, load
 from transformers import AutoTokenizer
 
+from shipped_model.data import Unit, load
+from vcc.commands.options import call
 from vcc.data.example import Example, Prediction
 from vcc.tasks.metrics import best_of, clause_scores, exact, mean_scores, word_f1
 
@@ -25,12 +27,17 @@ WANTED = 0.85  # the share of questions without an answer that shall be told so,
 Texts = dict[str, list[tuple[dict[str, Any], dict[str, Any], Unit]]]  # by set: each question, its text, its unit
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--prepared", type=Path, required=True)
-    parser.add_argument("--found", type=Path, required=True, help="where train.py wrote")
-    parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args()
+@dataclass(frozen=True)
+class ScoreOptions:
+    """What is scored."""
+
+    prepared: Annotated[Path, "what `prepare` wrote"]
+    found: Annotated[Path, "where `train` wrote"]
+    out: Annotated[Path, "file to write to"]
+
+
+def score_all(options: ScoreOptions) -> None:
+    """From what `train` found to scores with 95% intervals over documents, as Markdown and JSON; on a CPU."""
     texts, tokenizer = load_texts(options.prepared), AutoTokenizer.from_pretrained(options.prepared)
     scores: dict[str, Any] = {}
     for path in sorted(options.found.glob("found-*.jsonl.xz")):
@@ -215,4 +222,4 @@ def shown(scores: dict[str, float], name: str) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    call(score_all, sys.argv[1:], "python -m shipped_model.score")

@@ -165,7 +165,7 @@ def test_interrupted_reading_leaves_no_index(
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("vcc.documents.asker.build_tree", interrupted)
+    monkeypatch.setattr("vcc.qa.model.read_once", interrupted)
     assert guarded(lambda: ask(file, ("w1",), model=model)) == 130
     assert not cache.exists() or not list(cache.iterdir())
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.data.words import bert_like
-from vcc.data.answers import best_spans, predict_choice, predict_spans, predict_text
+from vcc.data.answers import best_spans, best_spans_of_rows, predict_choice, predict_spans, predict_text
 from vcc.data.example import Example
 from vcc.data.features import ExampleTokenizer
 
@@ -39,6 +39,18 @@ def test_best_spans_are_those_of_the_definition(n, top, max_tokens, seed):
     expected = slow_best_spans(start.tolist(), end.tolist(), top, max_tokens)
     assert [f[:2] for f in found] == [e[:2] for e in expected]
     assert [f[2] for f in found] == pytest.approx([e[2] for e in expected])
+
+
+@settings(max_examples=50)
+@given(st.integers(1, 5), st.integers(1, 30), st.integers(1, 9), st.integers(1, 12), st.integers(0, 10_000))
+def test_rows_of_a_batch_give_the_spans_of_each_alone(rows, n, top, max_tokens, seed):
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(2, rows, n, generator=generator)
+    logits[torch.rand(2, rows, n, generator=generator) < 0.3] = -torch.inf
+    together = best_spans_of_rows(*logits, top, max_tokens)
+    for i in range(rows):
+        expected = slow_best_spans(*logits[:, i].tolist(), top, max_tokens)
+        assert [(s.first, s.last) for s in together[i]] == [e[:2] for e in expected]
 
 
 def test_best_spans_are_quick_at_128k_tokens():

@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from tests.data.words import bert_like, t5_like
-from vcc.data.collate import LOSS_ONLY, Collator
+from vcc.data.collate import Collator, pad_ids, pad_spans
 from vcc.data.example import Example
 from vcc.data.features import ExampleTokenizer
 from vcc.data.losses import choice_loss, span_loss
@@ -28,7 +28,7 @@ def test_span_batch_pads_to_the_multiple_and_points_at_cls_without_an_answer():
     assert batch["attention_mask"].sum(1).tolist() == [11, 6] and batch["vip_mask"].sum(1).tolist() == [4, 4]
     assert batch["spans"].tolist() == [[[5, 5], [7, 7]], [[-100, -100], [-100, -100]]]
     assert batch["start_positions"].tolist() == [5, 0] and batch["end_positions"].tolist() == [5, 0]
-    assert set(batch) & set(LOSS_ONLY) == {"spans"} and batch["token_type_ids"].shape == (2, 16)
+    assert set(batch) & {"spans", "choice_mask"} == {"spans"} and batch["token_type_ids"].shape == (2, 16)
     assert (batch["input_ids"][1, 6:] == 0).all()
 
 
@@ -77,3 +77,17 @@ def test_span_loss_rewards_any_of_several_spans_and_ignores_padding():
 def test_choice_loss_ignores_rows_that_only_pad():
     logits, mask = torch.tensor([[0.0, 0.0, 50.0]]), torch.tensor([[True, True, False]])
     assert torch.allclose(choice_loss(logits, torch.tensor([0]), mask), torch.tensor(2.0).log())
+
+
+def test_ragged_rows_are_padded_to_the_longest_or_to_a_given_length():
+    assert pad_ids([[5], [1, 2, 3]], 9).tolist() == [[5, 9, 9], [1, 2, 3]]
+    assert pad_ids([[], [1]], n=3).tolist() == [[0, 0, 0], [1, 0, 0]]
+    assert pad_spans([[], [(1, 2), (3, 3)]]).tolist() == [[[-100, -100]] * 2, [[1, 2], [3, 3]]]
+    assert pad_spans([[]]).shape == (1, 1, 2)
+
+
+def test_span_loss_without_a_mask_takes_minus_infinity_for_one():
+    start, end = torch.randn(2, 1, 5)
+    spans, mask = torch.tensor([[[1, 2]]]), torch.tensor([[1, 1, 1, 0, 0]])
+    closed = [logits.masked_fill(mask == 0, -torch.inf) for logits in (start, end)]
+    assert torch.equal(span_loss(*closed, spans), span_loss(start, end, spans, mask))

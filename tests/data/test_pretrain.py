@@ -24,7 +24,7 @@ class Plain:
     def raw_length(self, length):
         return length
 
-    def hide(self, tokens, rng):
+    def hide_words(self, tokens, rng):
         return tokens
 
 
@@ -59,10 +59,10 @@ def test_item_i_is_a_function_of_seed_and_i_alone():
 
 def test_masked_lm_hides_7_5_percent_and_the_hidden_are_the_vips():
     tokenizer = bert_like(WORDS)
-    objective = MaskedLM.of(tokenizer)
+    hiding = MaskedLM.of(tokenizer)
     tokens = np.random.default_rng(0).integers(5, len(tokenizer), 4094)
-    masked = objective.hide(tokens, np.random.default_rng(1))
-    assert len(masked.input_ids) == 4096 and objective.raw_length(4096) == 4094
+    masked = hiding.hide_words(tokens, np.random.default_rng(1))
+    assert len(masked.input_ids) == 4096 and hiding.raw_length(4096) == 4094
     assert masked.vip_mask.sum() == round(0.075 * 4094) == 307
     assert ((masked.labels != -100) == (masked.vip_mask == 1)).all()
     original = np.concatenate([[2], tokens, [3]])
@@ -75,18 +75,18 @@ def test_masked_lm_hides_7_5_percent_and_the_hidden_are_the_vips():
 
 def test_clustered_masks_lie_in_few_windows_and_are_as_many():
     tokens = np.full(4094, 7)
-    objective = MaskedLM.of(bert_like(WORDS), cluster_window=64, cluster_density=0.3)
-    vips = np.flatnonzero(objective.hide(tokens, np.random.default_rng(0)).vip_mask)
+    hiding = MaskedLM.of(bert_like(WORDS), cluster_window=64, cluster_density=0.3)
+    vips = np.flatnonzero(hiding.hide_words(tokens, np.random.default_rng(0)).vip_mask)
     assert len(vips) == 307
     # 307 at 30% of a window of 64-65 tokens takes 16 of the 63 windows; scattered ones would touch nearly all
     assert len(set(vips // 64)) <= 33
-    scattered = np.flatnonzero(MaskedLM.of(bert_like(WORDS)).hide(tokens, np.random.default_rng(0)).vip_mask)
+    scattered = np.flatnonzero(MaskedLM.of(bert_like(WORDS)).hide_words(tokens, np.random.default_rng(0)).vip_mask)
     assert len(set(scattered // 64)) > 55
 
 
-def join(masked, objective):
+def join(masked, hiding):
     """The inverse of span corruption: put what each sentinel hides back in its place."""
-    sentinels = set(objective.sentinel_ids)
+    sentinels = set(hiding.sentinel_ids)
     hidden, pieces = [], masked.labels[:-1].tolist()
     for token in pieces:
         if token in sentinels:
@@ -102,32 +102,32 @@ def join(masked, objective):
 @settings(max_examples=60)
 @given(st.integers(2, 400), st.integers(0, 100))
 def test_span_corruption_loses_nothing(n, seed):
-    objective = SpanCorruption.of(t5_like(WORDS, sentinels=10))
+    hiding = SpanCorruption.of(t5_like(WORDS, sentinels=10))
     tokens = np.random.default_rng(seed).integers(13, 60, n)
-    masked = objective.hide(tokens, np.random.default_rng(seed))
-    assert join(masked, objective) == tokens.tolist()
+    masked = hiding.hide_words(tokens, np.random.default_rng(seed))
+    assert join(masked, hiding) == tokens.tolist()
     assert masked.input_ids[-1] == masked.labels[-1] == 1
-    assert (np.isin(masked.input_ids, objective.sentinel_ids) == (masked.vip_mask == 1)).all()
+    assert (np.isin(masked.input_ids, hiding.sentinel_ids) == (masked.vip_mask == 1)).all()
 
 
 def test_span_corruption_hides_15_percent_in_spans_of_3_and_fills_the_length():
-    objective = SpanCorruption.of(t5_like(WORDS))
-    raw = objective.raw_length(512)
+    hiding = SpanCorruption.of(t5_like(WORDS))
+    raw = hiding.raw_length(512)
     # T5 at 512: 568 tokens of text, 85 hidden in 28 spans: 568 - 85 + 28 + 1 = 512 in, 85 + 28 + 1 = 114 out
-    assert raw == 568 and objective.counts(raw) == (85, 28)
-    masked = objective.hide(np.full(raw, 20), np.random.default_rng(0))
+    assert raw == 568 and hiding.counts(raw) == (85, 28)
+    masked = hiding.hide_words(np.full(raw, 20), np.random.default_rng(0))
     assert len(masked.input_ids) == 512 and len(masked.labels) == 114 and masked.vip_mask.sum() == 28
     sentinels = masked.input_ids[masked.vip_mask == 1]
-    assert sentinels.tolist() == list(objective.sentinel_ids[:28])
+    assert sentinels.tolist() == list(hiding.sentinel_ids[:28])
 
 
 def test_batches_pad_inputs_and_labels():
-    objective = SpanCorruption.of(t5_like(WORDS))
-    items = [objective.hide(np.full(n, 20), np.random.default_rng(0)) for n in (20, 40)]
+    hiding = SpanCorruption.of(t5_like(WORDS))
+    items = [hiding.hide_words(np.full(n, 20), np.random.default_rng(0)) for n in (20, 40)]
     batch = collate_masked(items, pad_id=0, multiple=8)
     assert batch["input_ids"].shape == batch["vip_mask"].shape == (2, 40) and batch["labels"].shape == (2, 9)
     assert batch["attention_mask"].sum(1).tolist() == [len(item.input_ids) for item in items]
-    masked = [MaskedLM.of(bert_like(WORDS), ratio=0.2).hide(np.full(10, 20), np.random.default_rng(0))]
+    masked = [MaskedLM.of(bert_like(WORDS), ratio=0.2).hide_words(np.full(10, 20), np.random.default_rng(0))]
     assert collate_masked(masked, 0, 8)["labels"].shape == (1, 16)
 
 
@@ -145,7 +145,10 @@ def test_bad_masking_settings_are_refused(settings, said):
 
 
 def test_a_density_says_nothing_about_masks_that_are_not_clustered():
-    assert MaskedLM.of(bert_like(WORDS), ratio=0.4).hide(np.full(98, 20), np.random.default_rng(0)).vip_mask.sum() == 39
+    assert (
+        MaskedLM.of(bert_like(WORDS), ratio=0.4).hide_words(np.full(98, 20), np.random.default_rng(0)).vip_mask.sum()
+        == 39
+    )
 
 
 def test_span_corruption_needs_sentinels():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from transformers import BertConfig, BertForQuestionAnswering
 import vcc
 from vcc.documents.asker import Asker
 from vcc.documents.text import Text, join_pieces
+from vcc.qa.settings import keep_settings, load_settings
 
 WORDS = [f"w{i}" for i in range(60)]
 SETTINGS = vcc.VccConfig(
@@ -54,8 +56,13 @@ def model(seed: int = 0, settings: vcc.VccConfig = SETTINGS) -> Any:
     made = vcc.wrap(BertForQuestionAnswering(config).eval(), settings)
     with torch.no_grad():  # otherwise nearly every random model finds no answer
         made.qa_outputs.weight.mul_(2)
-    made.config.answer_lead = -1e9
+    set_qa(made, answer_lead=-1e9)
     return made
+
+
+def set_qa(model: Any, **changes: Any) -> None:
+    """Change how a model answers questions."""
+    keep_settings(model.config, replace(load_settings(model.config), **changes))
 
 
 def asker(seed: int = 0, settings: vcc.VccConfig = SETTINGS) -> Asker:

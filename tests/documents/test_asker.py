@@ -11,20 +11,29 @@ import torch
 
 import vcc
 from tests.documents import small_model
+from vcc.core.cut import Cut
+from vcc.core.tree import build_tree
 from vcc.data.answers import ScoredSpan
 from vcc.documents.answers import Reply
-from vcc.documents.asker import READ_AT_ONCE, UNLIKELY, Asker, Facts, token_scores
+from vcc.documents.asker import UNLIKELY, Asker, Index, token_scores
 from vcc.documents.document import Document
+from vcc.documents.facts import Facts
 from vcc.documents.shipped import load_asker
 from vcc.documents.text import Part, Text
-from vcc.encode import Step
 from vcc.errors import DocumentError, ModelError
+from vcc.qa.model import READ_AT_ONCE
+from vcc.qa.windows import best_found
+from vcc.testing import random_rows
 
 QUESTIONS = ["w1 w2 ?", "w3 w4 w5 w6 w7 w8 ?", "w9", "w10 w11 " * 12]
 
 
-def nothing(step: Step) -> None:
-    pass
+def logits_of(asker: Asker, index: Index, questions: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of the document's tokens (Q, n, 2), and of no answer (Q,)."""
+    asked = [asker.qa.ids_of(question) for question in questions]
+    with torch.no_grad():
+        logits = asker.qa.logits(index.tree, [index.tokens], asked)
+    return logits[:, 1:], logits[:, 0].sum(1)
 
 
 def joint_logits(asker: Asker, document: Text, question: str) -> tuple[torch.Tensor, torch.Tensor]:
@@ -45,8 +54,7 @@ def test_asking_an_index_is_the_models_own_forward(words: int) -> None:
     asker, document = small_model.asker(), small_model.document(words)
     index = asker.index(document)
     for question in QUESTIONS:
-        with torch.no_grad():
-            logits, none = asker.logits(index, [question], nothing)
+        logits, none = logits_of(asker, index, [question])
         expected, expected_none = joint_logits(asker, document, question)
         torch.testing.assert_close(logits[0], expected, atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(none[0], expected_none, atol=1e-5, rtol=1e-5)
@@ -56,7 +64,7 @@ def test_asking_an_index_is_the_models_own_forward(words: int) -> None:
 def test_framed_windows_are_read_between_special_tokens(words: int) -> None:
     """The same as one forward pass over [CLS] question [SEP] and then [CLS] 14 tokens [SEP], again and again."""
     asker, document = small_model.asker(), small_model.document(words)
-    asker.model.config.framed_windows = True
+    small_model.set_qa(asker.model, framed_windows=True)
     index = asker.index(document)
     cls, sep, room = 2, 3, small_model.SETTINGS.window - 2
     read, places = [], []
@@ -68,9 +76,9 @@ def test_framed_windows_are_read_between_special_tokens(words: int) -> None:
         asked = [cls, *asker.tokenizer(question, add_special_tokens=False)["input_ids"], sep]
         ids = torch.tensor([asked + read])
         first = (torch.arange(ids.shape[1]) < len(asked)).long()[None]
+        logits, none = logits_of(asker, index, [question])
         with torch.no_grad():
-            logits, none = asker.logits(index, [question], nothing)
-            out = asker.model(input_ids=ids, token_type_ids=asker.frame.second_type * (1 - first), vip_mask=first)
+            out = asker.model(input_ids=ids, token_type_ids=asker.qa.frame.second_type * (1 - first), vip_mask=first)
         both = torch.stack([out.start_logits[0], out.end_logits[0]], 1)
         torch.testing.assert_close(logits[0], both[len(asked) :][places], atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(none[0], both[0].sum(), atol=1e-5, rtol=1e-5)
@@ -82,7 +90,7 @@ def test_a_second_look_is_the_untouched_model_on_the_passage() -> None:
     """A document of one passage: what Hugging Face's model finds in [CLS] question [SEP] document [SEP]."""
     settings = replace(small_model.SETTINGS, window=64, dense_below=65)
     asker, document = small_model.asker(settings=settings), small_model.document(20)
-    asker.model.config.second_looks = 2
+    small_model.set_qa(asker.model, second_looks=2)
     untouched = vcc.unwrap(asker.model)
     index = asker.index(document)
     for question in ("w1 w2 ?", "w3 w4 w5", "w9"):
@@ -94,18 +102,18 @@ def test_a_second_look_is_the_untouched_model_on_the_passage() -> None:
         total = (start[:, None] + end[None]).masked_fill(~(inside[:, None] & inside[None]).triu(), -torch.inf)
         first, last = divmod(int(total.argmax()), len(start))
         before = int(inside.nonzero()[0])
-        with torch.no_grad():
-            found = asker.logits(index, [question], nothing)
-            (spans,), (none,), looks = asker.spans(index, [question], *found, None, 1)
-        assert (spans[0].first, spans[0].last, none, looks) == (first - before, last - before, 0.0, 1)
-        assert spans[0].score == pytest.approx(float(total.max() - start[0] - end[0]), abs=1e-4)
+        asked = asker.find(index, [question], 1)
+        best = asked.found[0][0]
+        assert (best.first, best.last, asked.passages) == (first - before, last - before, 1)
+        assert best.none == pytest.approx(float(start[0] + end[0]), abs=1e-4)
+        assert best.score == pytest.approx(float(total.max() - start[0] - end[0]), abs=1e-4)
 
 
 def test_a_question_that_leaves_no_room_keeps_what_was_found() -> None:
     asker, document = small_model.asker(), small_model.document()
     index, question = asker.index(document), "w1 w2 " * 8
     (first,), _ = asker.ask(document, index, [question])
-    asker.model.config.second_looks = 1
+    small_model.set_qa(asker.model, second_looks=1)
     (second,), _ = asker.ask(document, index, [question])
     assert spans((first,)) == spans((second,)) and first.answers
 
@@ -113,19 +121,18 @@ def test_a_question_that_leaves_no_room_keeps_what_was_found() -> None:
 def test_the_questions_of_a_batch_do_not_touch_each_other() -> None:
     asker, document = small_model.asker(), small_model.document()
     index = asker.index(document)
-    with torch.no_grad():
-        together, nones = asker.logits(index, QUESTIONS, nothing)
-        for i, question in enumerate(QUESTIONS):
-            alone, none = asker.logits(index, [question], nothing)
-            torch.testing.assert_close(together[i], alone[0], atol=1e-5, rtol=1e-5)
-            torch.testing.assert_close(nones[i], none[0], atol=1e-5, rtol=1e-5)
+    together, nones = logits_of(asker, index, QUESTIONS)
+    for i, question in enumerate(QUESTIONS):
+        alone, none = logits_of(asker, index, [question])
+        torch.testing.assert_close(together[i], alone[0], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(nones[i], none[0], atol=1e-5, rtol=1e-5)
 
 
 def test_asking_in_small_batches_gives_the_same_replies(monkeypatch: pytest.MonkeyPatch) -> None:
     asker, document = small_model.asker(), small_model.document()
     index = asker.index(document)
     together, _ = asker.ask(document, index, QUESTIONS)
-    monkeypatch.setattr("vcc.documents.asker.ASKED_AT_ONCE", {"cpu": 1})
+    monkeypatch.setattr("vcc.qa.model.ASKED_AT_ONCE", {"cpu": 1})
     assert spans(asker.ask(document, index, QUESTIONS)[0]) == spans(together)
     assert spans(asker.ask(document, index, QUESTIONS)[0]) == spans(together), "asking changed the index"
 
@@ -138,7 +145,7 @@ def test_reading_in_steps_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     asker, document = small_model.asker(), small_model.document()
     whole = asker.index(document).tree
     seen: list[tuple[int, int]] = []
-    monkeypatch.setattr("vcc.documents.asker.READ_AT_ONCE", 32)
+    monkeypatch.setattr("vcc.qa.model.READ_AT_ONCE", 32)
     assert whole.length < READ_AT_ONCE
     index = asker.index(document, lambda done, total: seen.append((done, total)))
     parts = index.tree.differences
@@ -177,14 +184,13 @@ def test_answers_are_spans_of_the_text_with_probabilities() -> None:
 def test_an_answer_must_lead_as_far_as_the_model_says() -> None:
     asker, document = small_model.asker(), small_model.document()
     index = asker.index(document)
-    with torch.no_grad():
-        logits, none = asker.logits(index, ["w1"], nothing)
+    logits, none = logits_of(asker, index, ["w1"])
     pairs = logits[0, :, :1] + logits[0, :, 1]
     tokens = torch.arange(len(pairs))
     allowed = (tokens[None] >= tokens[:, None]) & (tokens[None] < tokens[:, None] + 256)
     lead = float(none[0] - pairs[allowed].max())
     for needed, found in ((0.01 - lead, False), (-0.01 - lead, True)):
-        asker.model.config.answer_lead = needed
+        small_model.set_qa(asker.model, answer_lead=needed)
         [reply], _ = asker.ask(document, index, ["w1"])
         assert bool(reply.answers) is found
 
@@ -192,9 +198,10 @@ def test_an_answer_must_lead_as_far_as_the_model_says() -> None:
 def test_what_came_nearest_is_told_where_the_model_is_not_sure_enough() -> None:
     asker, document = small_model.asker(), small_model.document()
     index = asker.index(document)
-    spans = [ScoredSpan(3, 5, 2.0), ScoredSpan(9, 9, 1.0)]
+    leading, behind = ([ScoredSpan(3, 5, lead), ScoredSpan(9, 9, lead - 1)] for lead in (2.0, -0.5))
     sure, unsure, unlikely = (
-        asker.reply(document, index, "w1", spans, *rest) for rest in ((0.0, 3, 0.0), (0.0, 3, 2.5), (2.5, 3, 2.5))
+        asker.reply(document, index, "w1", spans, 3, needed)
+        for spans, needed in ((leading, 0.0), (leading, 2.5), (behind, 2.5))
     )
     assert sure.answers and sure.nearest is None
     assert unsure.answers == () and unsure.nearest == sure.answers[0]
@@ -203,9 +210,9 @@ def test_what_came_nearest_is_told_where_the_model_is_not_sure_enough() -> None:
 
 def test_clauses_need_a_lead_of_their_own() -> None:
     asker = small_model.asker()
-    asker.model.config.answer_lead = 6.0
+    small_model.set_qa(asker.model, answer_lead=6.0)
     assert asker.clause_lead == 6.0
-    asker.model.config.clause_lead = 3.0
+    small_model.set_qa(asker.model, clause_lead=3.0)
     assert (asker.lead, asker.clause_lead) == (6.0, 3.0)
     document = small_model.document()
     index = asker.index(document)
@@ -229,8 +236,10 @@ def test_seeing_tells_what_the_forward_opened() -> None:
 
 
 def test_scores_are_shared_out_among_the_children() -> None:
-    shares = token_scores((4, 2, 1), [np.array([1])], [np.array([0.25, 0.75]), np.array([0.4, 0.6])])
-    assert shares == pytest.approx([0.0625] * 4 + [0.15] * 2 + [0.225] * 2)
+    tree = build_tree(random_rows(1, 8), (4, 2, 1))
+    opened = (torch.tensor([[1]]), torch.tensor([[2]]))
+    cut = Cut(opened, (), opened, (), (torch.tensor([[0.25, 0.75]]), torch.tensor([[0.4, 0.6]])))
+    assert token_scores(tree, cut)[0].tolist() == pytest.approx([0.0625] * 4 + [0.15] * 2 + [0.225] * 2)
 
 
 def test_a_document_keeps_its_index_for_later_questions(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,14 +281,16 @@ def test_weights_in_16_bits_are_computed_with_in_32(tmp_path: Any, capfd: pytest
 def test_unlikely_answers_are_left_out_but_never_the_best() -> None:
     asker, document = small_model.asker(), small_model.document()
     index = asker.index(document)
-    logits = torch.zeros(index.tokens, 2)
+    logits = torch.zeros(1, 1 + index.tokens, 2)
     for lead, found in ((0.0, 20), (10.0, 1)):
-        logits[7] = lead
-        (spans,), (none,), _ = asker.spans(index, ["w1"], logits[None], torch.zeros(1), None, 20)
-        answers = asker.reply(document, index, "w1", spans, none, 20, asker.lead).answers
+        logits[0, 8] = lead
+        (spans,) = best_found(logits, [0], 20, 256)
+        answers = asker.reply(document, index, "w1", spans, 20, asker.lead).answers
         assert len(answers) == found and all(answer.score >= UNLIKELY for answer in answers)
-    asker.model.config.answer_lead = -50.0
-    [best] = asker.reply(document, index, "w1", spans, 40.0, 20, asker.lead).answers
+    small_model.set_qa(asker.model, answer_lead=-50.0)
+    logits[0, 0] = 20.0
+    (spans,) = best_found(logits, [0], 20, 256)
+    [best] = asker.reply(document, index, "w1", spans, 20, asker.lead).answers
     assert best.score < UNLIKELY
 
 

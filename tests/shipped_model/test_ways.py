@@ -2,7 +2,6 @@
 
 import math
 import random
-import sys
 import unittest.mock
 from dataclasses import replace
 from pathlib import Path
@@ -13,17 +12,31 @@ import torch
 from transformers import BertConfig, BertForQuestionAnswering
 
 import vcc
-from vcc.data.answers import apart
-from vcc.qa.second_look import batch
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "shipped_model"))
-
-from data import ASKED, REWORDED, TWISTED, Haystack, Mixture, Page, Prepared, Question, Unit, hide, load, save
-from ways import CLS, SEP, ReadByVcc, ReadByWindows, ReadTwice
+from shipped_model.data import (
+    ASKED,
+    REWORDED,
+    TWISTED,
+    Haystack,
+    Mixture,
+    Page,
+    Prepared,
+    Question,
+    Unit,
+    hide,
+    load,
+    save,
+)
+from shipped_model.ways import ReadByVcc, ReadByWindows
+from tests.documents import small_model
+from vcc.data.answers import without_overlaps
+from vcc.data.features import Frame
+from vcc.qa.model import QaModel
+from vcc.qa.windows import WindowReader, batch
 
 SETTINGS = vcc.VccConfig(
-    scales=(32, 8, 1), budget=(3, 4), window=24, window_layers=1, vip_window="own", explore=0.0, dense_below=0
+    scales=(32, 8, 1), budget=(3, 4), window=24, window_layers=1, vip_window="own", explore=0.0, dense_below=25
 )
+CLS, SEP = 2, 3  # of the small tokenizer
 QUESTIONS = (Question(np.array([300, 301]), ((5, 7),)), Question(np.array([302, 303, 304, 305]), ()))
 
 
@@ -44,17 +57,26 @@ def model(settings: vcc.VccConfig | None = SETTINGS) -> BertForQuestionAnswering
     return vcc.wrap(made, settings) if settings else made
 
 
+def by_vcc(looks: int = 0) -> ReadByVcc:
+    made = model()
+    small_model.set_qa(made, framed_windows=True, second_looks=looks)
+    return ReadByVcc(QaModel(made, small_model.tokenizer()))
+
+
+def by_windows(size: int, stride: int) -> ReadByWindows:
+    frame = Frame.of(small_model.tokenizer())
+    return ReadByWindows(WindowReader(model(None), frame, size, 256), stride=stride)
+
+
 def page(n: int, seed: int = 0) -> Page:
     return Page(np.random.default_rng(seed).integers(200, 1900, n), QUESTIONS)
 
 
 def test_pages_of_a_batch_are_asked_as_each_alone_by_one_forward_pass() -> None:
-    way, pages = ReadByVcc(model()), [page(100), page(77, seed=1)]
-    owner = torch.tensor([0, 0, 1, 1])
+    way, pages = by_vcc(), [page(100), page(77, seed=1)]
     with torch.no_grad():
-        tree = way.read(pages)
         asked = [q.ids for q in QUESTIONS] * 2
-        logits = way.logits(pages, tree, asked, owner, SETTINGS, [])
+        logits, _ = way.forward(pages)
         for i, (question, owned) in enumerate(zip(asked, [pages[0]] * 2 + [pages[1]] * 2, strict=True)):
             read, places = [], []
             for start in range(0, len(owned.ids), 22):
@@ -72,23 +94,21 @@ def test_pages_of_a_batch_are_asked_as_each_alone_by_one_forward_pass() -> None:
 
 def test_every_way_learns_from_pages_and_finds_spans_inside_them() -> None:
     pages = [page(100), page(60, seed=1)]
-    for way in (ReadByVcc(model()), ReadByWindows(model(None), size=64, stride=32), ReadTwice(model())):
+    for way in (by_vcc(), by_windows(size=64, stride=32), by_vcc(looks=12)):
         loss = next(way.losses(pages))
         loss.backward()
         assert loss.isfinite() and way.model.qa_outputs.weight.grad.abs().sum() > 0
         assert way.model.bert.encoder.layer[0].attention.self.query.weight.grad.abs().sum() > 0
         for found in way.find(pages[0]):
-            kept = apart(found, 5)
+            kept = without_overlaps(found, 5)
             assert kept and all(0 <= one.first <= one.last < 100 for one in kept)
             pairs = [(one, other) for one in kept for other in kept if one is not other]
             assert all(one.last < other.first or one.first > other.last for one, other in pairs)
 
 
 def test_choosing_is_taught_until_the_answers_node_has_all_of_the_score() -> None:
-    way, pages = ReadByVcc(model()), [page(100)]
-    tree, steps = way.read(pages), []
-    owner = torch.zeros(2, dtype=torch.long)
-    way.logits(pages, tree, [q.ids for q in QUESTIONS], owner, SETTINGS, steps)
+    way, steps = by_vcc(), []
+    _, tree = way.forward([page(100)], watch=steps.append)
     step = steps[0]
     asked = (replace(QUESTIONS[0], spans=((4, 6),)), QUESTIONS[1])
     # Behind a [CLS], tokens 4 to 6 end node 0 of both scales; the second question, without an answer, teaches nothing.
@@ -104,7 +124,7 @@ def test_choosing_is_taught_until_the_answers_node_has_all_of_the_score() -> Non
                 step.cut, scores=tuple(scores), opened_nodes=(torch.arange(3).expand(2, 3), step.cut.opened_nodes[1])
             ),
         )
-        assert way.choosing_loss(pages, asked, tree, [known]).item() == pytest.approx(loss, abs=1e-5)
+        assert way.choosing_loss(asked, tree, [known]).item() == pytest.approx(loss, abs=1e-5)
 
 
 # ----------------------------------------------------------------------------------------------------------------- data
@@ -178,13 +198,14 @@ def test_batches_fit_and_their_answers_are_in_place(prepared: Prepared, progress
 
 
 def test_an_unanswerable_question_is_asked_of_the_paragraph_it_is_about() -> None:
-    way = ReadByWindows(model(None), size=128, stride=64)
+    way = by_windows(size=128, stride=64)
     ids = np.arange(3000) % 1900
     asked = replace(QUESTIONS[1], near=1500)
     seen: list[list[int]] = []
     for _ in range(5):
         with unittest.mock.patch(
-            "ways.batch", side_effect=lambda pairs, frame: seen.extend(p[1] for p in pairs) or batch(pairs, frame)
+            "shipped_model.ways.batch",
+            side_effect=lambda pairs, frame: seen.extend(p[1] for p in pairs) or batch(pairs, frame),
         ):
             next(way.losses([Page(ids, (asked,))]))
     assert sum(1500 in window for window in seen) >= 5 and len(seen) == 10

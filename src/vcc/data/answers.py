@@ -25,7 +25,7 @@ class ScoredSpan:
 Span = TypeVar("Span", bound=ScoredSpan)
 
 
-def apart(spans: Iterable[Span], most: int) -> list[Span]:
+def without_overlaps(spans: Iterable[Span], most: int) -> list[Span]:
     """The best that do not overlap, best first."""
     kept: list[Span] = []
     for span in sorted(spans, key=lambda span: -span.score):
@@ -40,31 +40,38 @@ def best_spans(start: Tensor, end: Tensor, top: int, max_tokens: int) -> list[Sc
     """The best span, then the best one that does not overlap it, and so on: at most `top`. start, end (n,).
 
     Exact: every span of at most `max_tokens` tokens competes. -inf marks places where no answer may start or end.
-    Costs n x max_tokens once, and max_tokens squared for each span found: fine at 128K tokens.
     """
-    start, end = start.float().clone(), end.float().clone()
-    n, L = len(start), min(max_tokens, len(start))
+    return best_spans_of_rows(start[None], end[None], top, max_tokens)[0]
+
+
+def best_spans_of_rows(start: Tensor, end: Tensor, top: int, max_tokens: int) -> list[list[ScoredSpan]]:
+    """The same for each row of start and end (R, n), all rows at once. Costs R n for each of the `top` spans; nothing
+    waits for the device before the end."""
+    n, L = start.shape[1], min(max_tokens, start.shape[1])
     if L < 1:
         raise ValueError(f"max_tokens {max_tokens} must be at least 1, and the row not empty (it has {n} tokens)")
-    best, where = max_pool1d(pad(end, (0, L - 1), value=-torch.inf)[None], L, stride=1, return_indices=True)
-    best, where = best[0], where[0]  # (n,): the best end among the L tokens from each start on
-    found: list[ScoredSpan] = []
-    while len(found) < top:
-        total = start + best
-        i = int(total.argmax())
-        if total[i] == -torch.inf:
-            break
-        first, last = i, int(where[i])
-        found.append(ScoredSpan(first, last, float(total[i])))
-        start[first : last + 1] = -torch.inf
-        # The starts just before this span, up to another one found: their ends must now come before it.
-        low = max([0, first - L + 1, *(span.last + 1 for span in found if span.last < first)])
-        if low < first:
-            m = first - low
-            gap = torch.arange(m)[None, :] - torch.arange(m)[:, None]  # (m, m): end - start
-            ends = end[low:first].expand(m, m).masked_fill((gap < 0) | (gap >= L), -torch.inf)
-            best[low:first], where[low:first] = ends.max(1).values, ends.max(1).indices + low
-    return found
+    margin = L - 1  # places before the first token, so that every start has so many before it
+    start, end = (pad(logits.float(), (margin, 0), value=-torch.inf) for logits in (start, end))
+    longer = pad(end, (0, margin), value=-torch.inf)[:, None]
+    best, where = (out[:, 0] for out in max_pool1d(longer, L, stride=1, return_indices=True))  # each start's best end
+    places, steps = torch.arange(margin + n, device=start.device), torch.arange(margin, device=start.device)
+    taken = (places < margin).repeat(len(start), 1)
+    found: list[Tensor] = []
+    for _ in range(min(top, n)):
+        score, first = (start + best).max(1, keepdim=True)
+        first = first.clamp(min=margin)
+        last = where.gather(1, first)
+        found.append(torch.cat([score.double(), first - margin, last - margin], 1))
+        taken |= (places >= first) & (places <= last)
+        start.masked_fill_(taken, -torch.inf)
+        # The starts just before this span, back to another one that was found: their ends must now come before it.
+        before = first - 1 - steps
+        free = taken.gather(1, before).cumsum(1) == 0
+        nearer, back = end.gather(1, before).cummax(1)
+        best.scatter_(1, before, torch.where(free, nearer, best.gather(1, before)))
+        where.scatter_(1, before, torch.where(free, before.gather(1, back), where.gather(1, before)))
+    rows = torch.stack(found, 1).tolist()  # (R, top, 3)
+    return [[ScoredSpan(int(a), int(b), score) for score, a, b in row if score > -torch.inf] for row in rows]
 
 
 def predict_spans(

@@ -6,7 +6,7 @@
 | choice | (B, C, n) | labels (B,) | choice_mask (B, C): False on rows that only pad |
 | text | (B, n) | labels (B, t), padded with -100 | |
 
-`LOSS_ONLY` names what a model does not take; pop it and use `vcc.data.losses`.
+What is for the loss only is no argument of a model: `vcc.data.losses` takes it.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,6 @@ from vcc.data.example import Head
 from vcc.data.features import Features, Row
 
 IGNORED = -100
-LOSS_ONLY = ("spans", "choice_mask")
 
 
 @dataclass(frozen=True)
@@ -47,16 +46,12 @@ class Collator:
             return self._choices(features, n)
         batch = self._rows([one.rows[0] for one in features], n)
         if self.head == "text":
-            batch["labels"] = pad([one.target_ids for one in features if one.target_ids is not None], IGNORED)
+            batch["labels"] = pad_ids([one.target_ids for one in features if one.target_ids is not None], IGNORED)
             return batch
         first = [one.spans[0] if one.spans else (NULL_POSITION, NULL_POSITION) for one in features]
         batch["start_positions"] = torch.tensor([span[0] for span in first])
         batch["end_positions"] = torch.tensor([span[1] for span in first])
-        spans = torch.full((len(features), max(1, *(len(one.spans) for one in features)), 2), IGNORED)
-        for b, one in enumerate(features):
-            if one.spans:
-                spans[b, : len(one.spans)] = torch.tensor(one.spans)
-        batch["spans"] = spans
+        batch["spans"] = pad_spans([one.spans for one in features])
         return batch
 
     def _choices(self, features: Sequence[Features], n: int) -> dict[str, Tensor]:
@@ -74,21 +69,30 @@ class Collator:
         vips = torch.tensor([row.vip_count for row in rows])  # (B,)
         places = torch.arange(n)
         batch = {
-            "input_ids": pad([row.input_ids for row in rows], self.pad_id, n),
+            "input_ids": pad_ids([row.input_ids for row in rows], self.pad_id, n),
             "attention_mask": (places < lengths[:, None]).long(),
             "vip_mask": (places < vips[:, None]).long(),
         }
         if self.token_types:
-            batch["token_type_ids"] = pad([row.token_type_ids for row in rows], 0, n)
+            batch["token_type_ids"] = pad_ids([row.token_type_ids for row in rows], 0, n)
         return batch
 
 
 NULL_POSITION = 0  # where the start and end of "no answer" point: CLS, or the first VIP of T5
 
 
-def pad(rows: Sequence[Any], value: int, n: int | None = None) -> Tensor:
+def pad_ids(rows: Sequence[Any], value: int = 0, n: int | None = None) -> Tensor:
     """(B, n) int64, each row followed by `value`; n is the longest row's length where not given."""
     out = np.full((len(rows), max(len(row) for row in rows) if n is None else n), value, dtype=np.int64)
     for b, row in enumerate(rows):
         out[b, : len(row)] = row
     return torch.from_numpy(out)
+
+
+def pad_spans(rows: Sequence[Sequence[tuple[int, int]]]) -> Tensor:
+    """(B, S, 2) the first and last tokens of each row's spans, followed by `IGNORED`; S is at least 1."""
+    out = torch.full((len(rows), max([1, *map(len, rows)]), 2), IGNORED)
+    for b, spans in enumerate(rows):
+        if spans:
+            out[b, : len(spans)] = torch.tensor(spans)
+    return out

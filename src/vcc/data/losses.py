@@ -7,14 +7,17 @@ from torch.nn.functional import cross_entropy
 from vcc.data.collate import IGNORED, NULL_POSITION
 
 
-def span_loss(start_logits: Tensor, end_logits: Tensor, spans: Tensor, attention_mask: Tensor) -> Tensor:
+def span_loss(start_logits: Tensor, end_logits: Tensor, spans: Tensor, attention_mask: Tensor | None = None) -> Tensor:
     """Mean over the batch of -log P(any right start), and of ends, averaged. Logits (B, n), spans (B, S, 2).
 
-    No span at all means that the right place is `NULL_POSITION`. With one span this is the Hugging Face loss.
+    No span at all means that the right place is `NULL_POSITION`. With one span this is the Hugging Face loss. Without a
+    mask, places that may not be chosen have logits of -inf already.
     """
     losses = []
     for logits, places in ((start_logits, spans[..., 0]), (end_logits, spans[..., 1])):
-        logits = logits.float().masked_fill(attention_mask == 0, -torch.inf)  # (B, n)
+        logits = logits.float()  # (B, n)
+        if attention_mask is not None:
+            logits = logits.masked_fill(attention_mask == 0, -torch.inf)
         none = (places == IGNORED).all(1, keepdim=True)  # (B, 1)
         places = torch.where(none, NULL_POSITION, places)  # (B, S)
         right = torch.zeros_like(logits, dtype=torch.int8)

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vcc.data.collate import IGNORED, pad
+from vcc.data.collate import IGNORED, pad_ids
 from vcc.data.corpus import TokenStore
 from vcc.data.features import Frame
 
@@ -31,13 +31,13 @@ class Masked:
     in_place: bool
 
 
-class Objective(Protocol):
-    """A way to hide tokens."""
+class Hiding(Protocol):
+    """A way to hide words."""
 
     def raw_length(self, length: int) -> int:
         """How many tokens of text fill a sequence of `length` tokens."""
 
-    def hide(self, tokens: Ints, rng: np.random.Generator) -> Masked:
+    def hide_words(self, tokens: Ints, rng: np.random.Generator) -> Masked:
         """Hide some of these tokens."""
 
 
@@ -79,7 +79,7 @@ class MaskedLM:
     def raw_length(self, length: int) -> int:
         return length - len(self.frame.before) - len(self.frame.after)
 
-    def hide(self, tokens: Ints, rng: np.random.Generator) -> Masked:
+    def hide_words(self, tokens: Ints, rng: np.random.Generator) -> Masked:
         ids = np.concatenate([self.frame.before, tokens, self.frame.after]).astype(np.int64)
         free = np.flatnonzero(~np.isin(ids, self.special_ids))  # special tokens are never hidden
         wanted = round(self.ratio * len(free))
@@ -150,7 +150,7 @@ class SpanCorruption:
         hidden, spans = self.counts(n)
         return n - hidden + spans + 1  # with the end mark
 
-    def hide(self, tokens: Ints, rng: np.random.Generator) -> Masked:
+    def hide_words(self, tokens: Ints, rng: np.random.Generator) -> Masked:
         hidden, spans = self.counts(len(tokens))
         # As in T5: both kinds are cut at random into as many pieces, and a piece kept comes before each piece hidden.
         sizes = np.stack([_pieces(len(tokens) - hidden, spans, rng), _pieces(hidden, spans, rng)], 1).reshape(-1)
@@ -179,9 +179,9 @@ def _pieces(total: int, count: int, rng: np.random.Generator) -> Ints:
 class PretrainDataset(Sequence[Masked]):
     """`size` sequences of at most `length` tokens; asking for one reads and hides only that one."""
 
-    def __init__(self, store: TokenStore, objective: Objective, length: int, seed: int, size: int) -> None:
-        self.store, self.objective, self.seed, self.size = store, objective, seed, size
-        self.raw = objective.raw_length(length)
+    def __init__(self, store: TokenStore, hiding: Hiding, length: int, seed: int, size: int) -> None:
+        self.store, self.hiding, self.seed, self.size = store, hiding, seed, size
+        self.raw = hiding.raw_length(length)
         self.per_epoch = len(store.tokens) // max(self.raw, 1)
         if self.raw < 2 or self.per_epoch < 1:
             raise ValueError(
@@ -198,7 +198,7 @@ class PretrainDataset(Sequence[Masked]):
             return [self[i] for i in range(*index.indices(self.size))]
         if not 0 <= index < self.size:
             raise IndexError(f"sequence {index} of {self.size}")
-        return self.objective.hide(self.text(index), np.random.default_rng([self.seed, 1, index]))
+        return self.hiding.hide_words(self.text(index), np.random.default_rng([self.seed, 1, index]))
 
     def text(self, index: int) -> Ints:
         """The tokens of sequence `index`, before any is hidden (raw,)."""
@@ -229,8 +229,8 @@ def collate_masked(items: Sequence[Masked], pad_id: int, multiple: int = 1) -> d
     n = -(-longest // multiple) * multiple
     lengths = torch.tensor([len(item.input_ids) for item in items])
     return {
-        "input_ids": pad([item.input_ids for item in items], pad_id, n),
+        "input_ids": pad_ids([item.input_ids for item in items], pad_id, n),
         "attention_mask": (torch.arange(n) < lengths[:, None]).long(),
-        "vip_mask": pad([item.vip_mask for item in items], 0, n),
-        "labels": pad([item.labels for item in items], IGNORED, n if items[0].in_place else None),
+        "vip_mask": pad_ids([item.vip_mask for item in items], 0, n),
+        "labels": pad_ids([item.labels for item in items], IGNORED, n if items[0].in_place else None),
     }

@@ -1,1 +1,1 @@
-"""Questions on tokens: reading, asking, and the second look."""
+"""Questions on tokens: what is kept with a model, reading, asking, and the second look. Nothing here knows a file."""

@@ -1,0 +1,236 @@
+"""`QaModel`: questions on tokens, by a wrapped model. What users run, what is trained and what is measured is this.
+
+A document is read once, into a tree, and every question is a small pass over that: it sits in a window of its own, so
+the first layers' states of the document do not depend on it. The tokens are [CLS] question [SEP] as VIPs; as context
+document [SEP] or, if the model's settings say so, [CLS] window [SEP] for every window. A model that was trained for it
+takes a second look at what it found.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from vcc.config import VccConfig
+from vcc.core.cut import Cut
+from vcc.core.rows import Rows
+from vcc.core.tree import SegmentTree, flatten_tree, project_tree
+from vcc.data.collate import pad_ids
+from vcc.data.features import Frame, tokenize_text
+from vcc.data.framing import framed, framed_places
+from vcc.encode import Step, ask, read_once
+from vcc.errors import ModelError, UsageError
+from vcc.hosts.long_input import Wrapped, find_encoder
+from vcc.qa.second_look import best_nodes, look_again
+from vcc.qa.settings import QaSettings, load_settings
+from vcc.qa.windows import Bools, Found, Ints, WindowReader, best_found, token_types
+
+READ_AT_ONCE = 8192  # tokens between two steps of the progress bar
+ASKED_AT_ONCE = {"cpu": 2**25, "cuda": 2**30}  # bytes of a batch's trees; a CPU is no faster with more
+
+Progress = Callable[[int, int], None]  # tokens read or questions asked, and all of them
+Watch = Callable[[Step], None]
+
+
+def no_progress(done: int, total: int) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was found for each question, best first and without overlaps, and what it took."""
+
+    found: tuple[tuple[Found, ...], ...]
+    rows: tuple[tuple[int, int], ...]  # (layer, rows of document and question it saw), for each compressed layer
+    passages: int  # read again, for all questions together
+
+
+@dataclass(frozen=True, eq=False)
+class QaModel:
+    """A wrapped question-answering model and its tokenizer. `read` once, `ask` many times."""
+
+    model: Any
+    tokenizer: Any
+
+    def __post_init__(self) -> None:
+        name = type(self.model).__name__
+        if not isinstance(self.model, Wrapped):
+            raise ModelError(f"{name} is not wrapped by VCC: make it with vcc.wrap and save it")
+        modules: dict[str, Any] = dict(self.model.named_children())  # type: ignore[attr-defined]
+        head = modules.get("qa_outputs")
+        if not isinstance(head, nn.Linear) or head.out_features != 2:
+            raise ModelError(f"{name} has no linear layer qa_outputs with 2 outputs: give a ...ForQuestionAnswering")
+        if self.config.vip_window != "own":
+            raise ModelError(
+                f'{name} was made with vip_window={self.config.vip_window!r}: only with "own" is the reading of a '
+                "document independent of the question"
+            )
+        if not self.tokenizer.is_fast:
+            raise ModelError(f"{type(self.tokenizer).__name__} gives no character offsets: a fast tokenizer is needed")
+        if self.tokenizer.cls_token_id is None:
+            raise ModelError(f"{type(self.tokenizer).__name__} has no CLS token, which stands for no answer")
+        load_settings(self.model.config)  # says what is wrong with them
+
+    @property
+    def config(self) -> VccConfig:
+        """How the model compresses."""
+        return self.model.vcc
+
+    @property
+    def settings(self) -> QaSettings:
+        """How it answers."""
+        return load_settings(self.model.config)
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    @cached_property
+    def host(self) -> Any:
+        return find_encoder(self.model).host
+
+    @cached_property
+    def frame(self) -> Frame:
+        return Frame.of(self.tokenizer)
+
+    @property
+    def windows(self) -> WindowReader:
+        """The same model on windows, for the second look."""
+        return WindowReader(self.model, self.frame, self.config.window, self.settings.longest_answer)
+
+    def ids_of(self, question: str) -> Ints:
+        """The tokens of a question, without special ones."""
+        ids = tokenize_text(question, self.tokenizer).ids
+        if not len(ids):
+            raise UsageError(f"question {question!r} holds no word")
+        return ids
+
+    def places(self, n: int) -> Ints:
+        """Where the n tokens of a document stand among those that are read, (n,)."""
+        return framed_places(n, self.config.window, self.frame) if self.settings.framed_windows else np.arange(n)
+
+    def read(self, documents: Sequence[Ints], progress: Progress = no_progress) -> SegmentTree:
+        """The trees of documents, read whole; without gradients some windows at a time."""
+        window, around = self.config.window, self.settings.framed_windows
+        full = [framed(ids, window, self.frame) if around else [*ids, *self.frame.after] for ids in documents]
+        ids, lengths, total = pad_ids(full), sizes(full), max(map(len, documents))
+        step = ids.shape[1] if torch.is_grad_enabled() else max(READ_AT_ONCE // window, 1) * window
+
+        def pieces() -> Iterator[Rows]:
+            progress(0, total)
+            for first in range(0, ids.shape[1], step):
+                yield self.rows(ids[:, first : first + step], lengths, self.frame.second_type, first)
+                progress(min(first + step, total), total)
+
+        return read_once(self.host, pieces(), self.config)
+
+    def rows(self, ids: Tensor, lengths: Tensor, token_type: int, first: int = 0) -> Rows:
+        """Embedded tokens (B, n), the first of which stand at place `first` of their texts, which are `lengths` (B,)
+        long: what is beyond is padding."""
+        ids, lengths = ids.to(self.device), lengths.to(self.device)
+        places = torch.arange(first, first + ids.shape[1], device=self.device).expand_as(ids)
+        real = places < lengths[:, None]
+        types = token_types(self.model.config, torch.full_like(ids, token_type)) if token_type else {}
+        hidden = self.host.embed({"input_ids": ids, **types}, torch.where(real, places, -1))
+        return Rows(hidden, real.float(), places.float())
+
+    def vips(self, questions: Sequence[Ints]) -> Rows:
+        """The questions, as long as they are, with the special tokens around them: (Q, p).
+
+        Their positions count up to 0, where the document's begin, as if one stood before the other.
+        """
+        full = [np.concatenate([self.frame.before, ids, self.frame.between]) for ids in questions]
+        rows = self.rows(pad_ids(full, self.tokenizer.pad_token_id or 0), sizes(full), 0)
+        return replace(rows, positions=rows.positions - rows.counts.sum(1, keepdim=True))
+
+    def logits(
+        self,
+        tree: SegmentTree,
+        lengths: Sequence[int],
+        questions: Sequence[Ints],
+        owner: Tensor | None = None,
+        watch: Watch | None = None,
+        config: VccConfig | None = None,
+    ) -> Tensor:
+        """Start and end logits (Q, 1 + n, 2): of no answer at place 0, then of each token of the question's document.
+
+        The documents have `lengths` tokens. Question i is asked of document owner[i]; without `owner` there is but one.
+        Beyond the end of a shorter document logits are -inf. `config`: to compress otherwise than the model says.
+        """
+        own = torch.tensor(lengths, device=self.device)
+        if owner is not None:
+            owner = owner.to(self.device)
+            own = own[owner]
+        vips, tree = ask(self.host, self.vips(questions), tree, config or self.config, watch, owner)
+        with torch.autocast(self.device.type, enabled=False):  # the tree is wider than what layers compute in
+            none, tokens = self.head(vips.hidden[:, :1]), self.head_of_tree(tree)
+        n = max(lengths)
+        tokens = tokens[:, torch.as_tensor(self.places(n), device=self.device)]
+        beyond = torch.arange(n, device=self.device) >= own[:, None]  # (Q, n), or (1, n) for all questions
+        return torch.cat([none.float(), tokens.float().masked_fill(beyond[..., None], -torch.inf)], 1)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """(B, n, D) after the last layer -> (B, n, 2)."""
+        head = self.model.qa_outputs
+        return head(self.host.finish(hidden.to(head.weight.dtype)))
+
+    def head_of_tree(self, tree: SegmentTree) -> Tensor:
+        """The same for every token of a tree."""
+        head = self.model.qa_outputs
+        # Nothing follows BERT's last layer and the head is linear: 2 numbers a token are added up instead of D.
+        if self.host.finish_is_identity:
+            return flatten_tree(project_tree(tree, head.weight.to(tree.means.dtype).t())).hidden + head.bias
+        return self.head(flatten_tree(tree).hidden)
+
+    @torch.inference_mode()
+    def ask(
+        self,
+        tree: SegmentTree,
+        ids: Ints,
+        questions: Sequence[Ints],
+        top: int = 1,
+        blank: Bools | None = None,
+        watch: Watch | None = None,
+        progress: Progress = no_progress,
+    ) -> Asked:
+        """The best spans of a document, of tokens `ids` (n,) and `tree`, for each question: `top` of them or more.
+
+        As many questions are asked at once as memory allows. No answer starts or ends at a `blank` (n,) token.
+        """
+        found: list[tuple[Found, ...]] = []
+        rows: dict[int, int] = {}
+        cut: Cut | None = None
+        looks = 0
+
+        def seen(step: Step) -> None:
+            nonlocal cut
+            rows[step.layer] = max(rows.get(step.layer, 0), step.rows)
+            cut = step.cut
+            if watch is not None:
+                watch(step)
+
+        settings = self.settings
+        most = max(settings.candidates, top)
+        size = sum(part.nbytes for part in (tree.means, *tree.differences))
+        some = max(1, ASKED_AT_ONCE.get(self.device.type, 0) // max(size, 1))
+        for first in range(0, len(questions), some):
+            batch = questions[first : first + some]
+            logits = self.logits(tree, [len(ids)], batch, watch=seen)
+            if blank is not None:
+                logits[:, 1:].masked_fill_(torch.as_tensor(blank, device=logits.device)[:, None], -torch.inf)
+            spans = best_found(logits, [0] * len(batch), most, settings.longest_answer)
+            if settings.second_looks:
+                nodes = best_nodes(cut, tree, self.places(len(ids)), settings.nodes) if cut else [[] for _ in batch]
+                spans, number = look_again(self.windows, ids, batch, spans, nodes, settings.second_looks, most, blank)
+                looks += number
+            found += map(tuple, spans)
+            progress(len(found), len(questions))
+        return Asked(tuple(found), tuple(sorted(rows.items())), looks)
+
+
+def sizes(rows: Sequence[Any]) -> Tensor:
+    return torch.tensor([len(row) for row in rows])

@@ -1,0 +1,69 @@
+"""`QaSettings`: how a model answers questions. They are saved with it, under one key of its configuration."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from vcc.config import require, whole
+from vcc.errors import ModelError
+
+KEY = "qa"  # of a Hugging Face configuration
+FORMER = ("answer_lead", "clause_lead", "framed_windows", "second_looks")  # each a key of its own in older models
+
+
+@dataclass(frozen=True)
+class QaSettings:
+    """Leads are differences of logits: how far an answer is ahead of "no answer"."""
+
+    answer_lead: float = 0.0
+    """How far an answer must lead over "no answer" to be one."""
+    clause_lead: float | None = None
+    """The same for the questions of `vcc review`, which the model may know by heart; None: as `answer_lead`."""
+    framed_windows: bool = False
+    """Whether each window of a document stands between special tokens, [CLS] window [SEP]."""
+    second_looks: int = 0
+    """Passages of a document, at most, that are read again with each question."""
+    longest_answer: int = 256
+    """Tokens."""
+    candidates: int = 20
+    """Spans of a document, or of a passage that is read again, that compete for a question."""
+    nodes: int = 40
+    """Best nodes of the tree that may point to passages."""
+
+    def __post_init__(self) -> None:
+        require(number(self.answer_lead), "answer_lead", self.answer_lead, "a number")
+        ok = self.clause_lead is None or number(self.clause_lead)
+        require(ok, "clause_lead", self.clause_lead, "None or a number")
+        require(isinstance(self.framed_windows, bool), "framed_windows", self.framed_windows, "true or false")
+        require(whole(self.second_looks, 0), "second_looks", self.second_looks, "a whole number, at least 0")
+        for name in ("longest_answer", "candidates", "nodes"):
+            require(whole(getattr(self, name), 1), name, getattr(self, name), "a whole number, at least 1")
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "QaSettings":
+        known = {field.name for field in fields(cls)}
+        unknown = sorted(set(values) - known)
+        require(not unknown, KEY, unknown, f"settings among {sorted(known)}")
+        return cls(**values)
+
+
+def number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def load_settings(config: Any) -> QaSettings:
+    """The settings in a Hugging Face configuration: under one key or, in older models, under four."""
+    kept = getattr(config, KEY, None)
+    if kept is None:
+        kept = {name: value for name in FORMER if (value := getattr(config, name, None)) is not None}
+    try:
+        return QaSettings.from_dict(kept)
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"the model's configuration holds settings that cannot be used: {error}") from error
+
+
+def keep_settings(config: Any, settings: QaSettings) -> None:
+    """Put the settings into a Hugging Face configuration, to be saved with the model."""
+    for name in FORMER:
+        config.__dict__.pop(name, None)
+    setattr(config, KEY, asdict(settings))

@@ -1,0 +1,127 @@
+"""Passages of a document in windows of their own, each with a question: `[CLS] question [SEP] passage [SEP]`.
+
+A window is as short as the model was trained for, so the untouched model reads it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vcc.data.answers import ScoredSpan, best_spans_of_rows
+from vcc.data.collate import NULL_POSITION, pad_ids
+from vcc.data.features import Frame
+
+Ints = NDArray[np.integer]
+Bools = NDArray[np.bool_]
+WINDOWS_AT_ONCE = {"cpu": 64, "cuda": 512}
+
+
+@dataclass(frozen=True)
+class Found(ScoredSpan):
+    """A span of a document; its score is its lead over `none`, the score of no answer where it was found."""
+
+    none: float
+
+
+class Passage(NamedTuple):
+    question: int
+    start: int  # token of the document
+
+
+class Batch(NamedTuple):
+    """Windows (W, n) for a model, and where a passage's tokens stand in its window."""
+
+    ids: Tensor
+    mask: Tensor
+    types: Tensor
+    first: Tensor  # (W,) where the passage starts
+    end: Tensor  # (W,) and where it has ended
+
+
+def room(question: Ints, frame: Frame, window: int) -> int:
+    """Tokens of a document that fit into a window beside a question; maybe none."""
+    return max(0, window - len(question) - len(frame.before) - len(frame.between) - len(frame.after))
+
+
+def batch(pairs: Sequence[tuple[Ints, Ints]], frame: Frame) -> Batch:
+    """The windows of questions and passages, padded to the longest."""
+    before = [np.concatenate([frame.before, question, frame.between]) for question, _ in pairs]
+    rows = [np.concatenate([one, passage, frame.after]) for one, (_, passage) in zip(before, pairs, strict=True)]
+    first = torch.tensor([len(one) for one in before])
+    end = first + torch.tensor([len(passage) for _, passage in pairs])
+    ids = pad_ids(rows)
+    places, sizes = torch.arange(ids.shape[1]), torch.tensor([len(row) for row in rows])
+    real = places < sizes[:, None]
+    return Batch(ids, real.long(), (real & (places >= first[:, None])) * frame.second_type, first, end)
+
+
+def token_types(config: Any, types: Tensor) -> dict[str, Tensor]:
+    """The types as an argument of a model; none where it does not know them."""
+    return {"token_type_ids": types} if getattr(config, "type_vocab_size", 1) > 1 else {}
+
+
+def window_logits(model: Any, given: Batch) -> Tensor:
+    """Start and end logits (W, n, 2): of no answer at place 0, the CLS token, then -inf but for the passages."""
+    device = model.device
+    types = token_types(model.config, given.types.to(device))
+    out = model(input_ids=given.ids.to(device), attention_mask=given.mask.to(device), **types)
+    logits = torch.stack([out.start_logits, out.end_logits], -1).float()
+    place = torch.arange(logits.shape[1], device=device)
+    outside = (place < given.first.to(device)[:, None]) | (place >= given.end.to(device)[:, None])
+    outside[:, NULL_POSITION] = False
+    return logits.masked_fill(outside[..., None], -torch.inf)
+
+
+def best_found(logits: Tensor, starts: Sequence[int], top: int, longest: int) -> list[list[Found]]:
+    """The best spans of each row of logits (R, 1 + n, 2). Place 0 is that of no answer, place 1 that of token starts[i]
+    of the document."""
+    none = logits[:, NULL_POSITION].sum(1).tolist()
+    rows = best_spans_of_rows(logits[:, 1:, 0], logits[:, 1:, 1], top, longest)
+    return [
+        [Found(span.first + start, span.last + start, span.score - null, null) for span in row]
+        for row, start, null in zip(rows, starts, none, strict=True)
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class WindowReader:
+    """A model that reads passages in full, each in a window with its question."""
+
+    model: Any
+    frame: Frame
+    size: int  # tokens of a window
+    longest_answer: int  # tokens
+
+    def look(
+        self,
+        ids: Ints,
+        questions: Sequence[Ints],
+        chosen: Sequence[Passage],
+        rooms: Sequence[int],
+        top: int,
+        blank: Bools | None = None,
+    ) -> list[list[Found]]:
+        """For each question the best spans of its passages of a document, at most `top` of each passage.
+
+        A passage is as long as its question's room. No answer starts or ends at a `blank` (n,) token.
+        """
+        found: list[list[Found]] = [[] for _ in questions]
+        at_once = WINDOWS_AT_ONCE.get(self.model.device.type, 64)
+        for at in range(0, len(chosen), at_once):
+            some = chosen[at : at + at_once]
+            given = batch([(questions[i], ids[start : start + rooms[i]]) for i, start in some], self.frame)
+            logits, first = window_logits(self.model, given), given.first.tolist()
+            if blank is not None:
+                inside = [blank[start : start + rooms[i]] for i, start in some]
+                rows = [np.concatenate([np.zeros(a, bool), one]) for a, one in zip(first, inside, strict=True)]
+                hidden = pad_ids(rows, 0, logits.shape[1]).bool().to(logits.device)
+                logits = logits.masked_fill(hidden[..., None], -torch.inf)
+            starts = [1 + passage.start - a for passage, a in zip(some, first, strict=True)]
+            for passage, spans in zip(some, best_found(logits, starts, top, self.longest_answer), strict=True):
+                found[passage.question] += spans
+        return found

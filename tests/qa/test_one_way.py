@@ -1,0 +1,122 @@
+"""There is one way to ask: what training computes is what users get and what is measured.
+
+The training side runs with gradients on a batch of pages of different lengths; its spans are found here by trying all.
+The product's side reads texts one by one and asks them as `vcc ask` does.
+"""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from shipped_model.data import Page, Question
+from shipped_model.ways import ReadByVcc, ReadByWindows
+from tests.documents import small_model
+from vcc.data.answers import ScoredSpan, without_overlaps
+from vcc.data.features import tokenize_text
+from vcc.documents.asker import Asker
+from vcc.encode import Step
+from vcc.qa.second_look import best_nodes, passages_to_reread
+from vcc.qa.settings import QaSettings
+from vcc.qa.windows import Passage, WindowReader, room
+
+COMPRESSED = replace(small_model.SETTINGS, dense_below=17)  # windows of 16 tokens are read by the untouched model
+LONG = "w1 w2 " * 8  # fills a window: no room for a second look
+QUESTIONS = ["w1 w2 ?", "w3 w4 w5 w6 ?", "w9", LONG]
+WORDS = (2, 9, 25, 60)  # of a page of a document; each has two
+SAME = {"abs": 1e-4, "rel": 1e-4}
+
+
+def sides(framed: bool, looks: int) -> tuple[Asker, ReadByVcc]:
+    asker = small_model.asker(settings=COMPRESSED)
+    small_model.set_qa(asker.model, framed_windows=framed, second_looks=looks)
+    return asker, ReadByVcc(asker.qa)
+
+
+def pages(asker: Asker) -> list[Page]:
+    asked = tuple(Question(asker.qa.ids_of(question), ()) for question in QUESTIONS)
+    return [Page(tokenize_text(small_model.document(n, n).text, asker.tokenizer).ids, asked) for n in WORDS]
+
+
+def spans_of(logits: Tensor, first: int, n: int, most: int) -> list[ScoredSpan]:
+    """By trying all pairs of logits (m, 2): place 0 is that of no answer, those from `first` on those of n tokens."""
+    logits = logits.detach().double()
+    start, end = logits[first : first + n].unbind(1)
+    none = float(logits[0].sum())
+    every = [
+        ScoredSpan(a, b, float(start[a] + end[b]) - none)
+        for a in range(n)
+        for b in range(a, min(n, a + QaSettings().longest_answer))
+    ]
+    return without_overlaps(every, most)
+
+
+def check_same(found: object, expected: list[ScoredSpan]) -> None:
+    assert [(one.first, one.last) for one in found] == [(one.first, one.last) for one in expected]
+    assert [one.score for one in found] == pytest.approx([one.score for one in expected], **SAME)
+
+
+@pytest.mark.parametrize("framed", [False, True])
+def test_the_forward_of_training_gives_the_spans_and_leads_of_the_product(framed: bool) -> None:
+    asker, way = sides(framed, looks=0)
+    made = pages(asker)
+    logits, _ = way.forward(made)
+    assert logits.requires_grad
+    rows = iter(logits)
+    for n, page in zip(WORDS, made, strict=True):
+        index = asker.index(small_model.document(n, n))
+        for found in asker.find(index, QUESTIONS).found:
+            check_same(found, spans_of(next(rows), 1, len(page.ids), QaSettings().candidates))
+
+
+@pytest.mark.parametrize("framed", [False, True])
+def test_what_is_trained_on_windows_is_the_products_second_look(framed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    asker, way = sides(framed, looks=3)
+    windows, most, looked = ReadByWindows(way.qa.windows), QaSettings().candidates, []
+    look = WindowReader.look
+
+    def seen(self: WindowReader, ids: object, questions: object, chosen: list[Passage], *rest: object) -> object:
+        looked.extend(chosen)
+        return look(self, ids, questions, chosen, *rest)
+
+    monkeypatch.setattr(WindowReader, "look", seen)
+    for n, page in zip(WORDS, pages(asker), strict=True):
+        looked.clear()
+        steps: list[Step] = []
+        logits, tree = way.forward([page], watch=steps.append)
+        rooms = [room(q.ids, way.qa.frame, COMPRESSED.window) for q in page.questions]
+        rooms = [size if size >= COMPRESSED.window // 4 else 0 for size in rooms]
+        assert rooms[-1] == 0 and min(rooms[:-1]) > 0
+        spans = [spans_of(row, 1, len(page.ids), most) for row in logits]
+        nodes = best_nodes(steps[-1].cut, tree, way.qa.places(len(page.ids)), QaSettings().nodes)
+        chosen = passages_to_reread(spans, nodes, rooms, len(page.ids), looks=3)
+        index = asker.index(small_model.document(n, n))
+        for i, found in enumerate(asker.find(index, QUESTIONS).found):
+            expected = [] if rooms[i] else spans[i]
+            for passage in [one for one in chosen if one.question == i]:
+                read = page.ids[passage.start : passage.start + rooms[i]]
+                window, (first,) = windows.forward([(page.questions[i].ids, read)])
+                expected += [
+                    ScoredSpan(one.first + passage.start, one.last + passage.start, one.score)
+                    for one in spans_of(window[0], first, len(read), most)
+                ]
+            check_same(found, without_overlaps(expected, most))
+        assert looked == chosen and {one.question for one in looked} == {0, 1, 2}
+
+
+@pytest.mark.parametrize("framed", [False, True])
+@pytest.mark.parametrize("looks", [0, 3])
+def test_what_is_scored_and_timed_is_what_users_are_shown(framed: bool, looks: int) -> None:
+    asker, way = sides(framed, looks)
+    for n, page in zip(WORDS, pages(asker), strict=True):
+        document = small_model.document(n, n)
+        index = asker.index(document)
+        replies, _ = asker.ask(document, index, QUESTIONS, top=1)
+        measured = way.find(page)
+        for found, shown, reply in zip(measured, asker.find(index, QUESTIONS).found, replies, strict=True):
+            check_same(found, shown)
+            best, [answer] = found[0], reply.answers
+            chance = torch.tensor([*(one.score for one in found), 0.0]).softmax(0)[0]
+            assert answer.start == index.offsets[best.first, 0] and answer.end == index.offsets[best.last, 1]
+            assert answer.score == pytest.approx(float(chance), **SAME)

@@ -1,0 +1,60 @@
+"""How a model answers is kept with it, under one key."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoConfig, BertConfig
+
+from tests.documents import small_model
+from vcc.documents.asker import Asker
+from vcc.documents.shipped import load_asker
+from vcc.errors import ModelError
+from vcc.qa.settings import FORMER, QaSettings, keep_settings, load_settings
+
+GIVEN = QaSettings(answer_lead=7.2, clause_lead=3.0, framed_windows=True, second_looks=12)
+
+
+def test_settings_survive_saving_and_loading(tmp_path: Path) -> None:
+    folder = small_model.saved(tmp_path)
+    config = AutoConfig.from_pretrained(folder)
+    keep_settings(config, GIVEN)
+    config.save_pretrained(folder)
+    kept = json.loads((tmp_path / "config.json").read_text())
+    assert kept["qa"]["second_looks"] == 12 and not set(FORMER) & set(kept)
+    assert load_asker(folder).qa.settings == GIVEN
+
+
+def test_the_four_keys_of_older_models_are_understood_until_the_one_is_there() -> None:
+    config = BertConfig()
+    assert load_settings(config) == QaSettings()
+    for name in FORMER:
+        setattr(config, name, getattr(GIVEN, name))
+    assert load_settings(config) == GIVEN
+    keep_settings(config, QaSettings(second_looks=3))
+    assert load_settings(config) == QaSettings(second_looks=3)
+    assert not set(FORMER) & set(config.to_dict())
+    older = BertConfig(answer_lead=None, second_looks=None)  # said nothing
+    assert load_settings(older) == QaSettings()
+
+
+@pytest.mark.parametrize(
+    ("kept", "word"),
+    [
+        ({"answer_lead": "much"}, "answer_lead='much'"),
+        ({"clause_lead": True}, "clause_lead=True"),
+        ({"framed_windows": 1}, "framed_windows=1"),
+        ({"second_looks": -1}, "second_looks=-1"),
+        ({"candidates": 0}, "candidates=0"),
+        ({"longest_answer": 2.5}, "longest_answer=2.5"),
+        ({"nodes": 0}, "nodes=0"),
+        ({"looks": 3}, "looks"),
+        ("twelve", "cannot be used"),
+    ],
+)
+def test_settings_that_cannot_be_used_say_why(kept: Any, word: str) -> None:
+    model = small_model.model()
+    model.config.qa = kept
+    with pytest.raises(ModelError, match=word):
+        Asker(model, small_model.tokenizer())

@@ -1,0 +1,85 @@
+"""The scripts run from the command line, from prepared tokens to a model that users can load."""
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertConfig, BertForQuestionAnswering
+
+from shipped_model import find, prepare, score, speed, train
+from shipped_model.data import Mixture, Prepared, Question, Unit, save
+from tests.documents import small_model
+from vcc.commands.options import call
+from vcc.documents.shipped import load_asker
+
+SCRIPTS = {"prepare": prepare.prepare, "train": train.train, "score": score.score_all, "speed": speed.speed}
+OPTIONS = {
+    "prepare": "data minilm out",
+    "train": "prepared out way name layers window-layers score budget minutes rate examples contracts shortest longest "
+    "looks model",
+    "score": "prepared found out",
+    "speed": "prepared model contracts longest threads",
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_script_knows_its_options(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        call(SCRIPTS[name], ["--help"], name)
+    told = capsys.readouterr().out
+    assert all(f"--{option} " in told for option in OPTIONS[name].split())
+    with pytest.raises(SystemExit, match="2"):
+        call(SCRIPTS[name], [], name)
+    assert "required" in capsys.readouterr().err
+
+
+def units(number: int, length: int, seed: int) -> tuple[Unit, ...]:
+    rng = np.random.default_rng(seed)
+    asked = (Question(np.array([7, 8]), ((3, 5),)), Question(np.array([9]), ((3, 5),)), Question(np.array([10]), ()))
+    return tuple(Unit(rng.integers(5, 60, length), asked, i) for i in range(number))
+
+
+@pytest.fixture
+def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """As `prepare` would write it, of a model of 2 layers and pages of a few hundred tokens."""
+    names = ("cuad", "squad", "squad2", "hotpot", "musique")
+    sets = {f"{name}_train": units(12, 120, seed) for seed, name in enumerate(names)}
+    sets |= {f"{name}_validation": units(2, 150, seed) for seed, name in enumerate(("cuad", "squad", "hotpot"))}
+    book = np.random.default_rng(9).integers(5, 60, 20_000)
+    save(Prepared(sets, {"train": book, "validation": book}), tmp_path / "tokens.npz.xz")
+    torch.manual_seed(0)
+    BertForQuestionAnswering(
+        BertConfig(vocab_size=100, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16)
+    ).save_pretrained(tmp_path)
+    small_model.tokenizer().save_pretrained(tmp_path)
+    monkeypatch.setattr(find, "HIDDEN_AT", (600,))
+    monkeypatch.setattr(train, "Mixture", lambda data, **given: Mixture(data, **given, tokens=2000))
+    return tmp_path
+
+
+@pytest.mark.parametrize("way", ["twice", "windows"])
+def test_training_saves_a_model_and_what_it_finds(way: str, prepared: Path) -> None:
+    random.seed(0)
+    out = prepared / "out"
+    line = f"--prepared {prepared} --way {way} --layers 3 --window-layers 2 --minutes 0.01 --examples 2 --looks 2"
+    call(train.train, [*line.split(), "--longest", "700", "--shortest", "600", "--out", str(out)], "train")
+    note = json.loads((out / f"run-{way}.json").read_text())
+    assert note["steps"] > 0 and set(note["seconds_a_page"]) == {"squad", "hotpot", "hidden-0", "hidden-600", "cuad"}
+    if way == "twice":
+        asker = load_asker(str(out / way))
+        assert asker.qa.settings.second_looks == 2 and asker.qa.settings.framed_windows
+        assert asker.qa.config.to_dict() == note["settings"] and len(asker.model.bert.encoder.layer) == 3
+        assert asker.model.device.type == "cpu" or torch.cuda.is_available()
+
+
+def test_contracts_are_timed_with_the_products_own_loader(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    threads = torch.get_num_threads()
+    folder = prepared / "model"
+    folder.mkdir()
+    model = small_model.saved(folder)
+    call(speed.speed, ["--prepared", str(prepared), "--model", model, "--contracts", "1"], "speed")
+    torch.set_num_threads(threads)
+    assert "1 contracts of 150 tokens on average" in capsys.readouterr().out
