@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from huggingface_hub.utils import logging as hub_logging
 from rich.console import Console
@@ -14,10 +14,8 @@ from transformers import TrainerCallback
 from transformers.utils import logging as transformers_logging
 
 from vcc.errors import Failure
+from vcc.train.clock import Clock
 from vcc.train.processes import rank
-
-if TYPE_CHECKING:
-    from vcc.train.trainer import Clock
 
 console = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -38,7 +36,7 @@ def say(text: str) -> None:
 class Progress(TrainerCallback):
     """Loss, learning rate, tokens a second and the time left."""
 
-    def __init__(self, take_tokens: Callable[[], int], clock: "Clock") -> None:
+    def __init__(self, take_tokens: Callable[[], int], clock: Clock) -> None:
         self.take_tokens, self.clock = take_tokens, clock
         self.bar: Bar | None = None
         self.first = self.since = 0.0
