@@ -3,7 +3,8 @@
 - A parameter without a default is positional; a tuple then takes any number of words.
 - A parameter whose type is a dataclass gives one option per field.
 - `Annotated[dict[str, Any], Settings]`, where Settings is a dataclass, gives one option per field of Settings; the dict
-  holds those that were given. It may be a parameter, a field of another dataclass, or `**given: Annotated[Any, Settings]`.
+  holds those that were given. It may be a parameter, a field of such a dataclass, or `**given`, then annotated with
+  `Annotated[Any, Settings]`.
 - A parameter whose annotation carries a registry (name -> constructor) takes one of its names, first on the line, and
   adds what the constructed value lists as its `options`, as `--task-seed` where the recipe has a `--seed` of its own.
 
