@@ -23,8 +23,9 @@ $(READY): pyproject.toml constraints.txt
 
 test: lint types unit ## Lint, types and tests: what must pass
 
-lint: $(READY) ## Style (ruff)
+lint: $(READY) ## Style and format (ruff)
 	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
 
 types: $(READY) ## Types of src (mypy)
 	@$(BIN)/mypy

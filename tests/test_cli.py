@@ -1,5 +1,6 @@
 """The commands, as a person types them."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -43,20 +44,20 @@ def config_of(out: Path) -> dict[str, Any]:
 
 
 def test_help_names_every_command_and_costs_no_torch() -> None:
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import sys, runpy; sys.modules['vcc'] = type(sys)('vcc'); "
-            f"runpy.run_path({str(Path(sys.modules['vcc.cli'].__file__ or ''))!r}, run_name='x')"
-            "['main'](['--help']); assert 'torch' not in sys.modules",
-        ],
-        capture_output=True,
-        text=True,
-    )
+    code = "import sys; from vcc.cli import main; main(['--help']); assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     for name, target in COMMANDS.items():
-        assert name in done.stdout and summary(target) in done.stdout and len(summary(target)) > 10
+        assert f"  {name} " in done.stdout and summary(target) in done.stdout and len(summary(target)) > 10
+
+
+def test_the_summary_of_a_command_is_its_docstrings_first_line() -> None:
+    for target in COMMANDS.values():
+        module, _, function = target.partition(":")
+        said = getattr(importlib.import_module(module), function).__doc__
+        assert summary(target) == said.splitlines()[0]
+    with pytest.raises(LookupError, match="has no function fly"):
+        summary("vcc.commands.bench:fly")
 
 
 @pytest.mark.parametrize(
@@ -90,11 +91,38 @@ def test_impossible_combinations_exit_with_2(bert: str, tmp_path: Path, capsys: 
         (["--data", "somewhere"], "it takes no source"),
         (["--fsdp"], "--fsdp needs several processes"),
         (["--length", "8"], "max_length 8"),
+        (["--pairs", "99"], "pairs 99 must lie in 1..8"),
+        (["--lengths", "40", "--pairs", "5"], "length 40 has room for 3 pairs, not 5"),
+        (["--depths", "1.5"], "depths (1.5,) must lie in 0..1"),
+        (["--window-layers", "99"], "window_layers=99: this model has only"),
+        (["--budget", "1,2"], "budget=(1, 2) has 2 entries"),
         (["--minutes", "0"], "--minutes is 0.0: it must be greater than 0"),
     ):
         assert run(*start, *more) == 2, word
         assert word in capsys.readouterr().err
     assert checkpoints(tmp_path / "x") == []
+
+
+def test_a_bug_is_not_shown_as_asked_wrongly(bert: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ValueError that is not meant for a person keeps its traceback, wherever it comes from."""
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise ValueError("a bug")
+
+    start = ["needle", "--model", bert, "--fresh", "--lengths", 100, "--length", 100, "--device", "cpu"]
+    train = ["finetune", *start, "--out", tmp_path / "x", *VCC, "--steps", 1, "--batch-size", 2]
+    for place in (
+        "vcc.tasks.needle.Needle.load",
+        "vcc.data.features.ExampleTokenizer.__call__",
+        "vcc.train.models.wrap",
+        "vcc.train.run.Training.__post_init__",
+    ):
+        with monkeypatch.context() as planted, pytest.raises(ValueError, match="^a bug$"):
+            planted.setattr(place, broken)
+            run(*train)
+    monkeypatch.setattr("vcc.tasks.needle.Needle.load", broken)
+    with pytest.raises(ValueError, match="^a bug$"):
+        run("evaluate", *start)
 
 
 def test_tasks_lists_every_task_with_the_papers_numbers(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,65 +1,83 @@
 """VCC: ordinary Transformers read very long documents.
 
-Importing makes saved wrapped models known to the Auto classes and does nothing else; what needs transformers, which
-takes seconds to import, is imported when it is used.
+Importing makes saved wrapped models known to the Auto classes and does nothing else: torch, transformers and whatever
+else a public name needs are imported when the name is first used.
 """
 
-import importlib
+import sys
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from vcc.config import VccConfig
-from vcc.core.cut import Cut, choose_cut, read_cut, write_cut
-from vcc.core.rows import Rows
-from vcc.core.tree import SegmentTree, build_tree, flatten_tree
-from vcc.core.vips import join_vips, split_vips
-from vcc.encode import Host, encode
 from vcc.hosts.auto import enter
 
-if TYPE_CHECKING:
-    from vcc.hosts.compile import compile, compile_seconds
-    from vcc.hosts.wrap import unwrap, wrap
+if TYPE_CHECKING:  # the table below, as type checkers read it; a test holds the two together
+    from vcc.config import VccConfig as VccConfig
+    from vcc.core.cut import Cut as Cut
+    from vcc.core.cut import choose_cut as choose_cut
+    from vcc.core.cut import read_cut as read_cut
+    from vcc.core.cut import write_cut as write_cut
+    from vcc.core.rows import Rows as Rows
+    from vcc.core.tree import SegmentTree as SegmentTree
+    from vcc.core.tree import build_tree as build_tree
+    from vcc.core.tree import flatten_tree as flatten_tree
+    from vcc.core.vips import join_vips as join_vips
+    from vcc.core.vips import split_vips as split_vips
+    from vcc.documents.document import read_document
+    from vcc.encode import Host as Host
+    from vcc.encode import encode as encode
+    from vcc.hosts.compile import compile as compile
+    from vcc.hosts.compile import compile_seconds as compile_seconds
+    from vcc.hosts.wrap import unwrap as unwrap
+    from vcc.hosts.wrap import wrap as wrap
 
-__all__ = [
-    "Cut",
-    "Host",
-    "Rows",
-    "SegmentTree",
-    "VccConfig",
-    "build_tree",
-    "choose_cut",
-    "compile",
-    "compile_seconds",
-    "encode",
-    "flatten_tree",
-    "join_vips",
-    "read",
-    "read_cut",
-    "split_vips",
-    "unwrap",
-    "wrap",
-    "write_cut",
-]
+    read = read_document
 
-LATER = {
+PUBLIC = {  # name: the file that defines it, and what it is called there if not the same
+    "Cut": "vcc.core.cut",
+    "Host": "vcc.encode",
+    "Rows": "vcc.core.rows",
+    "SegmentTree": "vcc.core.tree",
+    "VccConfig": "vcc.config",
+    "build_tree": "vcc.core.tree",
+    "choose_cut": "vcc.core.cut",
     "compile": "vcc.hosts.compile",
     "compile_seconds": "vcc.hosts.compile",
+    "encode": "vcc.encode",
+    "flatten_tree": "vcc.core.tree",
+    "join_vips": "vcc.core.vips",
+    "read": "vcc.documents.document:read_document",
+    "read_cut": "vcc.core.cut",
+    "split_vips": "vcc.core.vips",
     "unwrap": "vcc.hosts.wrap",
     "wrap": "vcc.hosts.wrap",
+    "write_cut": "vcc.core.cut",
 }
+__all__ = list(PUBLIC)
 
+
+class Package(ModuleType):
+    """Imports a public name when it is first used, and keeps it.
+
+    Python enters every file that is imported into its package, under the file's name; a public name of that name wins:
+    `vcc.encode` is the function, whoever imported vcc/encode.py before.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in PUBLIC:
+            raise AttributeError(f"module 'vcc' has no attribute {name!r}")
+        module, _, attribute = PUBLIC[name].partition(":")
+        value = getattr(import_module(module), attribute or name)
+        setattr(self, name, value)
+        return value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in PUBLIC and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*vars(self), *PUBLIC})
+
+
+sys.modules[__name__].__class__ = Package
 enter()
-
-
-def __getattr__(name: str) -> Any:
-    if name not in LATER:
-        raise AttributeError(f"module 'vcc' has no attribute {name!r}")
-    return getattr(importlib.import_module(LATER[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
-
-
-def read(path: str) -> Any:
-    """A file, a folder or "-" as a `vcc.documents.Document`, which can be asked."""
-    return importlib.import_module("vcc.documents").read_document(path)

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from vcc.core.cut import check_budget
 from vcc.core.score import SCORES
 from vcc.core.tree import check_scales
+from vcc.errors import UsageError
 
 if TYPE_CHECKING:
     ScoreName = str
@@ -18,26 +19,29 @@ else:
 class VccConfig:
     """How a model reads a long input. The defaults are the paper's for 16K tokens and more."""
 
-    scales: tuple[int, ...] = (16, 1)
-    """Tokens per node, coarse to fine, ending in 1."""
-    budget: tuple[int, ...] = (90,)
-    """Nodes opened at each scale but the last."""
-    window: int = 512
-    """Tokens in each separate piece the first layers run on."""
-    window_layers: int | None = None
-    """How many layers run on windows; None: a third of the model's."""
-    vip_window: Literal["inline", "own"] = "inline"
-    """VIPs stay in the windows of their neighbours, or get windows of their own, so that the states of the rest of the
-    document do not depend on them."""
-    score: ScoreName = "attention"
-    """What opens a node: the attention that VIPs pay it (the paper's), or how alike its mean and theirs are."""
-    explore: float = 0.1
-    """In training, the probability that a cut is drawn at random."""
-    dense_below: int | Literal["auto"] = "auto"
-    """Inputs shorter than this run through the untouched model; "auto": where compressing would not save time."""
-    max_vips: int | None = None
-    """Rows reserved for VIPs, which keeps shapes independent of the mask; None: as many as the batch has (in a compiled
-    graph, 512)."""
+    scales: Annotated[tuple[int, ...], "tokens per node, coarse to fine, ending in 1"] = (16, 1)
+    budget: Annotated[tuple[int, ...], "nodes opened at each scale but the last"] = (90,)
+    window: Annotated[int, "tokens in each separate piece that the first layers run on"] = 512
+    window_layers: Annotated[int | None, "how many layers run on windows; None: a third of the model's"] = None
+    vip_window: Annotated[
+        Literal["inline", "own"],
+        "VIPs stay in the windows of their neighbours, or get windows of their own, so that the states of the rest of "
+        "the document do not depend on them",
+    ] = "inline"
+    score: Annotated[
+        ScoreName,
+        "what opens a node: the attention that VIPs pay it (the paper's), or how alike its mean and theirs are",
+    ] = "attention"
+    explore: Annotated[float, "in training, the probability that a cut is drawn at random"] = 0.1
+    dense_below: Annotated[
+        int | Literal["auto"],
+        'inputs shorter than this run through the untouched model; "auto": where compressing would not save time',
+    ] = "auto"
+    max_vips: Annotated[
+        int | None,
+        "rows reserved for VIPs, which keeps shapes independent of the mask; None: as many as the batch has (in a "
+        "compiled graph, 512)",
+    ] = None
 
     def __post_init__(self) -> None:
         # JSON has lists only, so a loaded configuration arrives with them.
@@ -61,7 +65,7 @@ class VccConfig:
         """With the number of window layers settled for a model of `layers` layers."""
         config = self if self.window_layers is not None else replace(self, window_layers=layers // 3)
         if config.window_layers is None or config.window_layers > layers:
-            raise ValueError(f"window_layers={config.window_layers}: this model has only {layers} layers")
+            raise UsageError(f"window_layers={config.window_layers}: this model has only {layers} layers")
         return config
 
     def to_dict(self) -> dict[str, Any]:
@@ -73,13 +77,13 @@ class VccConfig:
         known = {field.name for field in fields(cls)}
         unknown = sorted(set(values) - known)
         if unknown:
-            raise ValueError(f"unknown VCC settings {unknown}; the settings are {sorted(known)}")
+            raise UsageError(f"unknown VCC settings {unknown}; the settings are {sorted(known)}")
         return cls(**values)
 
 
 def as_tuple(value: Any, name: str) -> tuple[int, ...]:
     if not isinstance(value, (tuple, list)):
-        raise ValueError(f"{name}={value!r}: it must be a tuple of whole numbers")
+        raise UsageError(f"{name}={value!r}: it must be a tuple of whole numbers")
     return tuple(value)
 
 
@@ -89,4 +93,4 @@ def whole(value: Any, least: int) -> bool:
 
 def require(ok: bool, name: str, value: Any, rule: str) -> None:
     if not ok:
-        raise ValueError(f"{name}={value!r}: it must be {rule}")
+        raise UsageError(f"{name}={value!r}: it must be {rule}")

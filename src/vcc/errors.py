@@ -27,3 +27,10 @@ class DocumentError(UsageError):
         super().__init__(f"{source}: {rule}")
         self.source = source
         self.rule = rule
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether memory ran out. Libraries say so by the class of the error, or in words only."""
+    words = ("out of memory", "can't allocate memory", "not enough memory", "bad_alloc", "ALLOC_FAILED")
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"  # torch's
+    return named or any(word in " ".join(str(error).split()) for word in words)

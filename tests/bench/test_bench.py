@@ -9,15 +9,15 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import vcc
-from vcc.bench import measure as bench_measure
-from vcc.bench import report as bench_report
-from vcc.bench import stages as bench_profile
+from vcc.bench import measure as measuring
+from vcc.bench import report, stages
 from vcc.bench.contenders import CONTENDERS, OURS, PADDING, SIZES, Kernels, attention_of, build, inputs, reading
 from vcc.bench.kernels import Kernel
-from vcc.bench.measure import Cell, Settings, measure, median_ms, memory_limit
+from vcc.bench.measure import Cell, measure, median_ms, memory_limit
 from vcc.bench.report import Run
+from vcc.bench.settings import PRESETS, Settings
 from vcc.bench.stages import Profile, profile
-from vcc.commands.bench import PRESETS, bench
+from vcc.commands.bench import bench
 from vcc.commands.options import call
 from vcc.errors import UsageError
 
@@ -38,9 +38,9 @@ PATTERNS = {
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_measure, "FILL", 0.0)
-    monkeypatch.setattr(bench_measure, "SLOW", 0.0)  # every cell is measured once
-    monkeypatch.setattr(bench_profile, "RUNS", 1)
+    monkeypatch.setattr(measuring, "FILL", 0.0)
+    monkeypatch.setattr(measuring, "SLOW", 0.0)  # every cell is measured once
+    monkeypatch.setattr(stages, "RUNS", 1)
 
 
 def example_run() -> Run:
@@ -171,7 +171,7 @@ def test_out_of_memory_is_marked_and_the_run_goes_on(
             raise error
         return build(name, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(bench_measure, "build", starving)
+    monkeypatch.setattr(measuring, "build", starving)
     run = bench(preset="cpu", models=("vcc-bert", "bert"), lengths=(64,), size="tiny", profile=True, out=tmp_path)
     assert [cell.outcome for cell in run.cells] == ["out of memory", "measured"]
     assert run.profiles == ()
@@ -179,10 +179,10 @@ def test_out_of_memory_is_marked_and_the_run_goes_on(
 
 @pytest.mark.skipif(not Path("/proc/meminfo").exists(), reason="only Linux tells how much memory is free")
 def test_an_allocation_beyond_the_free_memory_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
-    free = bench_measure.free_bytes()
-    monkeypatch.setattr(bench_measure, "build", lambda *args: torch.empty(2 * free, dtype=torch.uint8))
+    free = measuring.free_bytes()
+    monkeypatch.setattr(measuring, "build", lambda *args: torch.empty(2 * free, dtype=torch.uint8))
     assert measure("bert", 64, "forward", TINY).outcome == "out of memory"
-    monkeypatch.setattr(bench_measure, "free_bytes", lambda: 2**30)
+    monkeypatch.setattr(measuring, "free_bytes", lambda: 2**30)
     with memory_limit(CPU), pytest.raises(RuntimeError, match="can't allocate memory"):
         torch.empty(2**30, dtype=torch.uint8)
     torch.empty(2**30, dtype=torch.uint8)  # the limit is gone
@@ -194,7 +194,7 @@ def test_a_failure_is_marked_with_its_reason(monkeypatch: pytest.MonkeyPatch) ->
     def broken(*args: object) -> object:
         raise ValueError("heads must\n divide width")
 
-    monkeypatch.setattr(bench_measure, "build", broken)
+    monkeypatch.setattr(measuring, "build", broken)
     assert measure("bert", 64, "forward", TINY).outcome == "failed: ValueError: heads must divide width"
 
 
@@ -202,20 +202,20 @@ def test_a_measurement_is_kept_if_its_profile_fails(monkeypatch: pytest.MonkeyPa
     def broken(*args: object) -> object:
         raise RuntimeError("no counters")
 
-    monkeypatch.setattr(bench_measure, "busiest", broken)
+    monkeypatch.setattr(measuring, "busiest", broken)
     monkeypatch.setattr(torch, "compile", lambda model, **options: model)
     cell = measure("bert", 64, "forward", replace(TINY, compile="all", profile=True))
     assert cell.outcome == "measured" and cell.ms
     assert cell.kernels == (Kernel("none: failed: RuntimeError: no counters", 0, 0.0),)
     run = replace(example_run(), cells=(cell,))
-    assert "no counters" in bench_report.markdown(run)
+    assert "no counters" in report.markdown(run)
 
 
 def test_a_cell_is_skipped_only_if_a_limit_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def pretended(name: str, n: int, mode: str, settings: Settings) -> tuple[Cell, None]:
         return Cell(name, n, mode, "measured", "full, eager", n, ms=2000.0, runs=1), None
 
-    monkeypatch.setattr("vcc.commands.bench.measure_and_profile", pretended)
+    monkeypatch.setattr("vcc.bench.cells.measure_and_profile", pretended)
     outcomes = {}
     for limit in (None, 7.9, 8.1):
         run = bench(preset="cpu", models=("bert",), lengths=(64, 128), limit=limit, out=tmp_path)
@@ -226,18 +226,18 @@ def test_a_cell_is_skipped_only_if_a_limit_says_so(monkeypatch: pytest.MonkeyPat
 
 def test_the_time_is_the_median_of_repeated_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter([0.1, 0.30, 0.10, 0.20, 0.90, 0.15])
-    monkeypatch.setattr(bench_measure, "FILL", 0.5)
-    monkeypatch.setattr(bench_measure, "SLOW", 5.0)
-    monkeypatch.setattr(bench_measure, "clock", lambda step, device: next(seconds))
+    monkeypatch.setattr(measuring, "FILL", 0.5)
+    monkeypatch.setattr(measuring, "SLOW", 5.0)
+    monkeypatch.setattr(measuring, "clock", lambda step, device: next(seconds))
     assert median_ms(lambda: None, CPU) == (pytest.approx(200.0), 5)
 
 
 def test_a_training_step_reaches_every_layer() -> None:
-    step, model, _ = bench_measure.prepare("vcc-bert", 768, "training", TINY, CPU)
+    step, model, _ = measuring.prepare("vcc-bert", 768, "training", TINY, CPU)
     step()
     norms = [model.encoder.layer[i].attention.self.query.weight.grad.norm().item() for i in range(3)]
     assert min(norms) > 0
-    step, model, _ = bench_measure.prepare("vcc-bert", 768, "forward", TINY, CPU)
+    step, model, _ = measuring.prepare("vcc-bert", 768, "forward", TINY, CPU)
     step()
     assert all(parameter.grad is None for parameter in model.parameters())
 
@@ -254,7 +254,7 @@ def test_a_compiled_model_is_labelled_so_and_its_first_call_told() -> None:
 def test_checkpointing_is_on_where_it_is_asked_for() -> None:
     settings = replace(TINY, checkpointing=True)
     for mode, wanted in (("training", True), ("forward", False)):
-        _, model, _ = bench_measure.prepare("bert", 64, mode, settings, CPU)
+        _, model, _ = measuring.prepare("bert", 64, mode, settings, CPU)
         assert model.is_gradient_checkpointing is wanted
 
 
@@ -273,7 +273,7 @@ def test_the_stages_add_up_and_nothing_stays_patched() -> None:
 
 
 def test_a_stage_inside_another_counts_once() -> None:
-    watch = bench_profile.Stopwatch(CPU)
+    watch = stages.Stopwatch(CPU)
     inner = watch.timing("layer", lambda: None)
     watch.timing("windows", inner)()
     inner()
@@ -285,8 +285,8 @@ def test_a_stage_inside_another_counts_once() -> None:
 
 def test_json_comes_back_as_it_was(tmp_path: Path) -> None:
     run = example_run()
-    bench_report.save(run, tmp_path / "bench.json")
-    assert bench_report.load(tmp_path / "bench.json") == run
+    report.save(run, tmp_path / "bench.json")
+    assert report.load(tmp_path / "bench.json") == run
     json.loads((tmp_path / "bench.json").read_text())
 
 
@@ -295,24 +295,24 @@ def test_tables_and_markdown_show_every_cell() -> None:
 
     run = example_run()
     console = Console(width=250, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    for table in bench_report.tables(run):
+    for table in report.tables(run):
         console.print(table)
-    for text in (console.export_text(), bench_report.markdown(run)):
+    for text in (console.export_text(), report.markdown(run)):
         for cell in run.cells:
-            assert (cell.outcome if cell.ms is None else bench_report.shown(cell.ms)) in text
+            assert (cell.outcome if cell.ms is None else report.shown(cell.ms)) in text
         for shown in ("2.51", "7.53", "44.4", "12.3", "0.31", "compressed, eager", "256 tokens", "choose", "25%"):
             assert shown in text
         assert "256 tokens, forward: 2.51 ms, compiled; in operations 2.0 ms" in " ".join(text.split())  # titles wrap
         assert "gemm<4, float>" in text and "80%" in text and "all others" in text
         assert text.count("out of memory") == 2
-    assert "| vcc-bert | compressed, eager | 2.51 | 2.00 | 7.53 |  | 0.31 | 0.62 |" in bench_report.markdown(run)
+    assert "| vcc-bert | compressed, eager | 2.51 | 2.00 | 7.53 |  | 0.31 | 0.62 |" in report.markdown(run)
 
 
 def test_stages_of_a_compiled_run_are_said_to_be_those_of_the_uncompiled_one() -> None:
     run = example_run()
     note = "4.0 ms, uncompiled: a compiled graph does not tell its stages apart"
-    assert note not in bench_report.markdown(run)
-    assert note in bench_report.markdown(replace(run, settings=replace(TINY, compile="ours")))
+    assert note not in report.markdown(run)
+    assert note in report.markdown(replace(run, settings=replace(TINY, compile="ours")))
 
 
 def test_the_ratio_is_to_the_dense_model_of_the_same_cell() -> None:
@@ -327,15 +327,15 @@ def test_the_ratio_is_to_the_dense_model_of_the_same_cell() -> None:
 def test_the_picture_is_drawn_even_if_nothing_was_measured(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     for number, run in enumerate((example_run(), replace(example_run(), cells=()))):
-        bench_report.plot(run, tmp_path / f"{number}.png")
+        report.plot(run, tmp_path / f"{number}.png")
         assert (tmp_path / f"{number}.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_names_beside_lines_are_moved_apart_and_no_further() -> None:
-    assert bench_report.apart([0.0, 0.0, 0.0], 1.0) == [-1.0, 0.0, 1.0]
-    assert bench_report.apart([0.0, 1.0, 5.0], 1.0) == [0.0, 1.0, 5.0]
-    assert bench_report.apart([0.0, 2.0, 2.0, 2.6], 1.0) == pytest.approx([0.0, 1.2, 2.2, 3.2])
-    assert bench_report.apart([], 1.0) == []
+    assert report.apart([0.0, 0.0, 0.0], 1.0) == [-1.0, 0.0, 1.0]
+    assert report.apart([0.0, 1.0, 5.0], 1.0) == [0.0, 1.0, 5.0]
+    assert report.apart([0.0, 2.0, 2.0, 2.6], 1.0) == pytest.approx([0.0, 1.2, 2.2, 3.2])
+    assert report.apart([], 1.0) == []
 
 
 # ------------------------------------------------------------------------------------------------------------- command
@@ -348,7 +348,7 @@ def test_the_command_measures_writes_and_shows(tmp_path: Path, capsys: pytest.Ca
     assert {cell.outcome for cell in run.cells} == {"measured"}
     assert [cell.tokens for cell in run.cells if cell.mode == "forward"] == [83, 96, 179, 192]
     assert (run.settings.batch, run.settings.precision, run.settings.device) == (2, "fp32", "cpu")
-    assert bench_report.load(tmp_path / "bench.json") == run
+    assert report.load(tmp_path / "bench.json") == run
     capsys.readouterr()
     assert call(bench, ["--show", str(tmp_path / "bench.json"), "--markdown"], "vcc bench") == run
     assert "| vcc-t5 | compressed, " in capsys.readouterr().out

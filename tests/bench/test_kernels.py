@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from vcc.bench import kernels as bench_kernels
+from vcc.bench import kernels
 from vcc.bench.kernels import busiest
 
 CPU = torch.device("cpu")
@@ -26,7 +26,7 @@ def test_calls_of_one_step_are_counted_and_sorted_by_time() -> None:
 
 def test_what_is_not_named_is_summed(monkeypatch: pytest.MonkeyPatch) -> None:
     every = sum(kernel.calls for kernel in busiest(step, CPU))
-    monkeypatch.setattr(bench_kernels, "TOP", 2)
+    monkeypatch.setattr(kernels, "TOP", 2)
     found = busiest(step, CPU)
     assert len(found) == 3 and found[-1].name == "all others"
     assert sum(kernel.calls for kernel in found) == every

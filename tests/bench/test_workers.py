@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from vcc.bench import report as bench_report
-from vcc.bench.measure import OUT_OF_MEMORY, Cell, Settings
+from vcc.bench import report
+from vcc.bench.measure import OUT_OF_MEMORY, Cell
+from vcc.bench.settings import Settings
 from vcc.bench.workers import Job, Outcome, wave
 from vcc.commands.bench import bench
 
@@ -102,7 +103,7 @@ def test_a_limit_is_kept_by_waves(
         seen.append([job.length for job in jobs])
         yield from ((Cell(*job, "measured", ms=2000.0, runs=1), None) for job in jobs)
 
-    monkeypatch.setattr("vcc.commands.bench.wave", pretended)
+    monkeypatch.setattr("vcc.bench.cells.wave", pretended)
     run = bench(preset="cpu", models=("bert", "t5"), lengths=(64, 128), limit=limit, workers=3, out=tmp_path)
     assert [sizes for sizes in seen if sizes] == waves
     assert [cell.outcome for cell in run.cells] == outcomes
@@ -115,7 +116,7 @@ def test_the_command_measures_with_workers(tmp_path: Path) -> None:
     assert [(cell.model, cell.outcome) for cell in run.cells] == [("vcc-bert", "measured"), ("bert", "measured")]
     assert run.cells[0].attention.startswith("compressed, sdpa") and run.cells[0].ms
     assert {"windows", "choose", "read", "layer", "write"} <= run.profiles[0].stages_ms.keys()
-    assert bench_report.load(tmp_path / "bench.json") == run
+    assert report.load(tmp_path / "bench.json") == run
 
 
 @pytest.mark.slow
@@ -128,4 +129,4 @@ def test_compiled_models_are_profiled_by_kernel(tmp_path: Path) -> None:
         assert cell.attention == "compressed, compiled"
         assert any("addmm" in kernel.name for kernel in cell.kernels)
     assert len(run.profiles) == 2
-    assert bench_report.load(tmp_path / "bench.json") == run
+    assert report.load(tmp_path / "bench.json") == run

@@ -8,7 +8,7 @@ import torch
 
 from tests.train import small
 from vcc.cli import main
-from vcc.commands import evaluate
+from vcc.train.predict import Predictor
 
 
 def run(model: str, data: Path, out: Path, *options: str) -> int:
@@ -75,7 +75,7 @@ def test_out_of_memory_says_what_did_not_fit_and_what_to_try(
     def full(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(evaluate.Answers, "of", full)
+    monkeypatch.setattr(Predictor, "answer", full)
     assert run(small.encoder(tmp_path / "model"), tmp_path, tmp_path / "out", "--batch-size", str(batch)) == 1
     said = capsys.readouterr().err
     assert f"length 50 with {batch} examples at a time did not fit" in said and tries in said

@@ -1,12 +1,13 @@
 """The command line says what the signature says."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
 
 from vcc.commands.options import call
+from vcc.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Group:
 
     def __post_init__(self) -> None:
         if self.seed < 0:
-            raise ValueError(f"--seed is {self.seed}: it must not be negative")
+            raise UsageError(f"--seed is {self.seed}: it must not be negative")
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,32 @@ def recipe(
     At length.
     """
     return thing, group, fast, kind, below
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings. With defaults of their own."""
+
+    scales: Annotated[tuple[int, ...], "how coarse"] = (16, 1)
+    window: int | None = 512
+    below: Annotated[int | Literal["auto"], "when"] = "auto"
+    quick: bool = False
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What is chosen."""
+
+    model: Annotated[str, "which"]
+    settings: Annotated[dict[str, Any], Settings] = field(default_factory=dict)
+
+
+def overriding(chosen: Chosen, seed: int = 0) -> Any:
+    return chosen, seed
+
+
+def overriding_by_keywords(seed: int = 0, **given: Annotated[Any, Settings]) -> Any:
+    return seed, given
 
 
 def run(*arguments: str) -> Any:
@@ -80,6 +107,33 @@ def test_a_choice_keeps_its_own_defaults() -> None:
     assert run("two", "--out", "x")[0] == Thing((7,))
 
 
+def test_overrides_are_those_that_were_given() -> None:
+    given = ["--scales", "4,1", "--below", "7", "--quick", "false"]
+    wanted = {"scales": (4, 1), "below": 7, "quick": False}
+    assert call(overriding, ["--model", "x"], "test") == (Chosen("x"), 0)
+    assert call(overriding, ["--model", "x", "--seed", "3", *given], "test") == (Chosen("x", wanted), 3)
+    assert call(overriding_by_keywords, [], "test") == (0, {})
+    assert call(overriding_by_keywords, given, "test") == (0, wanted)
+
+
+def test_overrides_are_explained_and_show_no_default(capsys: pytest.CaptureFixture[str]) -> None:
+    for function in (overriding, overriding_by_keywords):
+        with pytest.raises(SystemExit):
+            call(function, ["--help"], "test")
+        shown = capsys.readouterr().out
+        assert "--scales N,..." in shown and "how coarse" in shown and "--below N|auto" in shown
+        assert "16" not in shown and "512" not in shown
+
+
+def test_a_bug_in_a_dataclass_is_not_shown_as_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Group) -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(Group, "__post_init__", broken)
+    with pytest.raises(ValueError, match="^a bug$"):
+        run("one", "--out", "x")
+
+
 def test_a_flag_takes_a_word_too() -> None:
     assert run("one", "--out", "x", "--fast", "false")[2] is False
     assert run("one", "--out", "x", "--fast", "true")[2] is True
@@ -93,6 +147,7 @@ def test_a_flag_takes_a_word_too() -> None:
         (["one"], "--out"),
         ([], "required: THING, --out"),
         (["three", "--out", "x"], "invalid choice: 'three'"),
+        (["--out", "x", "one"], "THING must come first"),
         (["one", "--out", "x", "--seed", "x"], "invalid int value"),
         (["one", "--out", "x", "--seed", "-1"], "--seed is -1: it must not be negative"),
         (["one", "--out", "x", "--kind", "c"], "must be one of a, b"),

@@ -58,6 +58,18 @@ def test_recipes_are_those_of_the_papers_table():
     assert not TASKS["cuad"]().recipe().of_paper and TASKS["hotpotqa"]().recipe("span").of_paper
 
 
+def test_a_task_that_is_not_of_the_paper_says_which_one_it_is_like_and_in_what_it_differs():
+    tasks = {name: make() for name, make in TASKS.items()}
+    for task in tasks.values():
+        assert all(task.recipe(head).of_paper == (not task.like) for head in task.heads)
+        assert not task.like or (not tasks[task.like].like and not task.results())
+    hotpotqa, needle = tasks["hotpotqa"], tasks["needle"]
+    assert tasks["musique"].recipe("text") == dataclasses.replace(hotpotqa.recipe("text"), of_paper=False)
+    assert tasks["cuad"].recipe() == dataclasses.replace(hotpotqa.recipe("span"), of_paper=False, length=16384)
+    assert needle.recipe("text").output_length == 8 and needle.recipe("span").output_length is None
+    assert needle.recipe("span").learning_rates == (1e-3,) and needle.recipe("span").batch_sizes == (32,)
+
+
 def test_results_are_those_of_the_papers_tables():
     def score(task, method, size, length, metric, head="text"):
         (found,) = [

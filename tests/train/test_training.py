@@ -12,8 +12,11 @@ from tests.train import marked
 from vcc.errors import Failure, UsageError
 from vcc.train import watch
 from vcc.train.checkpoint import checkpoints
-from vcc.train.run import OutOfMemory, Training, memory_advice, settle
-from vcc.train.trainer import Clock, Stream, VccTrainer, head_names
+from vcc.train.clock import Clock
+from vcc.train.draws import Stream
+from vcc.train.memory import OutOfMemory, memory_advice
+from vcc.train.run import Training, advice, settle
+from vcc.train.trainer import VccTrainer, head_names
 
 
 def losses(checkpoint: Path) -> list[float]:
@@ -151,7 +154,7 @@ def test_impossible_options_are_errors(options: dict) -> None:
 
 def test_out_of_memory_says_what_did_not_fit_and_what_to_try() -> None:
     training = Training(out=Path("x"), batch_size=8, gradient_accumulation=2)
-    with pytest.raises(OutOfMemory) as error, memory_advice(training, lambda: 4096):
+    with pytest.raises(OutOfMemory) as error, memory_advice(lambda: advice(training, 4096)):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
     for part in (
         "length 4096",
@@ -161,7 +164,7 @@ def test_out_of_memory_says_what_did_not_fit_and_what_to_try() -> None:
         "--length 2048",
     ):
         assert part in str(error.value)
-    with pytest.raises(RuntimeError, match="^shapes"), memory_advice(training, lambda: 4096):
+    with pytest.raises(RuntimeError, match="^shapes"), memory_advice(lambda: advice(training, 4096)):
         raise RuntimeError("shapes do not match")
 
 

@@ -10,7 +10,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.models.led.modeling_led import LEDEncoder
 
-import vcc
+from vcc.config import VccConfig
+from vcc.hosts.compile import compile_seconds
+from vcc.hosts.wrap import wrap
 
 PADDING = 13  # tokens at the end of our input, so that its padding is real and its length is not a round one
 DENSE = ("roberta", "bert")  # what ratios are to: the first of them in the run
@@ -102,10 +104,10 @@ OURS = {f"vcc-{name}": replace(PEERS[name], ours=True) for name in ("roberta", "
 CONTENDERS = OURS | PEERS
 
 
-def reading(n: int) -> tuple[int, vcc.VccConfig]:
+def reading(n: int) -> tuple[int, VccConfig]:
     """VIPs and settings with which VCC reads n tokens, as in the paper; it compresses however short the input is."""
     vips = min(288, n // 8) if n <= 8_192 else 32 if n <= 65_536 else 48
-    config = vcc.VccConfig(budget=(80 if n <= 8_192 else 90,), dense_below=0)
+    config = VccConfig(budget=(80 if n <= 8_192 else 90,), dense_below=0)
     if n > 262_144:
         config = replace(config, scales=(256, 16, 1), budget=(40, 90))
     return vips, replace(config, max_vips=up_to(32, vips))  # so that nothing waits for the device to count them
@@ -120,7 +122,7 @@ def build(name: str, size: Size, n: int, dropout: float, dtype: torch.dtype, dev
             setattr(config, option, dropout)
     with device:
         model = contender.model._from_config(config, dtype=dtype)
-    return vcc.wrap(model, reading(n)[1]) if contender.ours else model
+    return wrap(model, reading(n)[1]) if contender.ours else model
 
 
 def inputs(name: str, model: Any, batch: int, n: int, ragged: float, device: torch.device) -> dict[str, Tensor]:
@@ -165,7 +167,7 @@ def attention_of(name: str, model: Any, seen: set[str] | None) -> str:
     """The attention that ran: its pattern, then the kernels that were seen; None: compiled, nobody could look."""
     pattern = CONTENDERS[name].attention
     if CONTENDERS[name].ours:
-        ran = model.vcc_report() or vcc.compile_seconds(model)
+        ran = model.vcc_report() or compile_seconds(model)
         pattern = "compressed" if ran else f"{pattern} (not compressed)"
     if name == "bigbird" and model.attention_type != "block_sparse":  # it gives up at the first short input, for good
         pattern = "full (fell back)"

@@ -12,35 +12,16 @@ from typing import Any, TypeVar
 
 import torch
 
-import vcc
 from vcc.bench.contenders import OURS, SIZES, Kernels, attention_of, build, inputs
 from vcc.bench.kernels import Kernel, busiest
+from vcc.bench.settings import Settings
+from vcc.errors import is_out_of_memory
+from vcc.hosts.compile import compile as compile_ours
 
 Result = TypeVar("Result")
 FILL = 0.5  # seconds of repeated runs
 SLOW = 5.0  # seconds; a run as long as that is measured once
 OUT_OF_MEMORY = "out of memory"
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What is measured, and how."""
-
-    models: tuple[str, ...]
-    lengths: tuple[int, ...]
-    size: str
-    precision: str  # "fp32", "bf16" (weights too) or "autocast" (bf16 over float32 weights)
-    device: str
-    training: bool
-    batch: int = 1
-    ragged: float = 0.0
-    dropout: float = 0.0
-    checkpointing: bool = False
-    compile: str = "none"  # "none", "ours" or "all"
-    limit: float | None = None
-    profile: bool = False
-    workers: int = 1  # cells prepared at once
-    patience: float = 300.0  # seconds that one of them may take to be prepared, and again to be measured
 
 
 @dataclass(frozen=True)
@@ -61,8 +42,12 @@ class Cell:
 
 
 def measure(name: str, n: int, mode: str, settings: Settings, ready: Callable[[], None] = lambda: None) -> Cell:
-    """Build, run and time one model; a failure becomes the cell's outcome. Nothing is timed before `ready` returns,
-    but what no one can disturb: the first call with one worker."""
+    """Build one model, run it and time it; if that fails, the cell's outcome says why.
+
+    `ready` is called between preparing (building, compiling, the first calls) and timing. A worker waits in it until
+    the others are idle, so that nothing else runs while it is timed. The first call is timed before that; it counts
+    as the measurement only where it is slow and no other worker can have slowed it down.
+    """
     device = torch.device(settings.device)
     result = alone(lambda: measured(name, n, mode, settings, device, ready), settings)
     return Cell(name, n, mode, result) if isinstance(result, str) else result
@@ -126,7 +111,7 @@ def prepare(
         model.gradient_checkpointing_enable({"use_reentrant": False})
     run = model
     if settings.compile != "none" and name in OURS:
-        run = vcc.compile(model)
+        run = compile_ours(model)
     elif settings.compile == "all":
         run = torch.compile(model)
     # (D,) the loss is the mean output in one direction: no layer norm cancels its gradient
@@ -177,11 +162,9 @@ def median_ms(step: Callable[[], None], device: torch.device) -> tuple[float, in
 
 def why(error: Exception) -> str:
     """The outcome of a cell that raised."""
-    text = " ".join(str(error).split())
-    starved = any(words in text for words in (OUT_OF_MEMORY, "can't allocate memory", "bad_alloc", "ALLOC_FAILED"))
-    if starved or isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+    if is_out_of_memory(error):
         return OUT_OF_MEMORY
-    return f"failed: {type(error).__name__}: {text[:160]}"
+    return f"failed: {type(error).__name__}: {' '.join(str(error).split())[:160]}"
 
 
 # -------------------------------------------------------------------------------------------------------------- memory

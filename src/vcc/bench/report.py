@@ -2,17 +2,24 @@
 
 import json
 import math
+import os
+import platform
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
+import torch
+import transformers
 from rich.table import Table
 
 from vcc.bench.contenders import DENSE, OURS
 from vcc.bench.kernels import Kernel
-from vcc.bench.measure import OUT_OF_MEMORY, Cell, Settings
+from vcc.bench.measure import OUT_OF_MEMORY, Cell
+from vcc.bench.settings import Settings
 from vcc.bench.stages import Profile
+from vcc.files import write_whole
 
 COLUMNS = ["model", "attention", "forward ms", "x dense", "training ms", "x dense", "forward GiB", "training GiB"]
 COLUMNS += ["tokens/s", "first call s"]
@@ -40,8 +47,24 @@ class Run:
         return other.ms / cell.ms if cell and cell.ms and other and other.ms else None
 
 
+def machine(device: str) -> dict[str, Any]:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    cpu = next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.processor())
+    found: dict[str, Any] = {"cpu": cpu, "cores": os.cpu_count(), "threads": torch.get_num_threads()}
+    if device == "cuda":
+        gpu = torch.cuda.get_device_properties(0)
+        found |= {"gpu": gpu.name, "gpu_gib": round(gpu.total_memory / 2**30, 1)}
+    return found
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__}
+    return found | {"vcc": version("vcc-transformers"), "cuda": torch.version.cuda or "none"}
+
+
 def save(run: Run, path: Path) -> None:
-    path.write_text(json.dumps(asdict(run), indent=1) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(asdict(run), indent=1) + "\n")
 
 
 def load(path: Path) -> Run:

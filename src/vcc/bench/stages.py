@@ -11,7 +11,8 @@ from unittest.mock import patch
 import torch
 
 from vcc.bench.contenders import OURS
-from vcc.bench.measure import Cell, Settings, alone, clock, measure, prepare, wait
+from vcc.bench.measure import Cell, alone, clock, measure, prepare, wait
+from vcc.bench.settings import Settings
 from vcc.hosts.long_input import find_encoder
 
 RUNS = 5

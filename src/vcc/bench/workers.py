@@ -15,7 +15,8 @@ from unittest.mock import patch
 import torch
 import transformers
 
-from vcc.bench.measure import OUT_OF_MEMORY, Cell, Settings
+from vcc.bench.measure import OUT_OF_MEMORY, Cell
+from vcc.bench.settings import Settings
 from vcc.bench.stages import Profile, measure_and_profile
 
 READY = "ready"

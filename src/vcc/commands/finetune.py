@@ -1,20 +1,16 @@
 """Fine-tune a model on a task."""
 
-import hashlib
-from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-from torch.utils.data import Dataset
-
-from vcc.commands.evaluate import Answers, answer_all, as_usage
-from vcc.data.example import Example, Head
-from vcc.data.features import ExampleTokenizer, Features, TruncationReport
+from vcc.data.example import Head
+from vcc.data.features import ExampleTokenizer, TruncationReport
 from vcc.tasks import TASKS
 from vcc.tasks.task import Task
+from vcc.train.draws import TaskExamples, fingerprint
 from vcc.train.models import ModelChoice, choose_head, load_model, load_tokenizer
 from vcc.train.objectives import AUTO_CLASSES, Answering
+from vcc.train.predict import Predictor
 from vcc.train.run import Training, fit, settle
 from vcc.train.watch import quiet, say
 
@@ -39,39 +35,25 @@ def finetune(
     """
     quiet()
     head = choose_head(task, head, model)
-    with as_usage():
-        found = task.load("train", data)
+    found = task.load("train", data)
     chosen = found[:examples] if examples else found
     recipe = task.recipe(head)
     length = length or recipe.length
     settled = settle(training, recipe, len(chosen))
     tokenizer = load_tokenizer(model)
     network = load_model(model, AUTO_CLASSES[head], length, settled.seed, len(tokenizer))
-    target_length = recipe.output_length or 512
-    with as_usage():
-        tokenize = ExampleTokenizer(tokenizer, head, length, target_length, max_choices)
+    tokenize = ExampleTokenizer(tokenizer, head, length, recipe.target_length, max_choices)
     answering = Answering.of(network, tokenizer, head, length)
-    stride = max(1, len(chosen) // SAMPLE)
-    sample = [tokenize(chosen[i]) for i in range(0, len(chosen), stride)]
+    sample = [tokenize(chosen[i]) for i in range(0, len(chosen), max(1, len(chosen) // SAMPLE))]
     say(f"training examples: {len(chosen):,}; of {len(sample):,} looked at, {TruncationReport.of(sample)}")
 
     evaluation = None
     if eval_every:
-        with as_usage():
-            held_out = task.load("validation", data)[:eval_examples]
+        held_out = task.load("validation", data)[:eval_examples]
+        at_once = max(1, (settled.batch_size or 1) // settled.gradient_accumulation)
 
         def evaluation(network: Any) -> dict[str, float]:
-            answers = Answers(
-                network,
-                tokenizer,
-                ExampleTokenizer(tokenizer, head, length, target_length),
-                answering,
-                batch_size=max(1, (settled.batch_size or 1) // settled.gradient_accumulation),
-                output_length=target_length,
-                allow_none=task.no_answer,
-                max_answer_tokens=task.max_answer_tokens,
-            )
-            predictions, _ = answer_all(answers, held_out)
+            predictions, _ = Predictor.of(task, head, network, tokenizer, length, at_once).answer_all(held_out)
             metrics = task.metrics(predictions, held_out)
             return {name: metrics[name] for name in task.metric_names if name in metrics}
 
@@ -89,25 +71,5 @@ def finetune(
         "fresh": model.fresh,
         "vcc": getattr(network.config, "vcc", None),
     }
-    return fit(settled, what, network, answering, Drawn(chosen, tokenize), tokenizer, length, evaluation, eval_every)
-
-
-class Drawn(Dataset[Features]):
-    """Draw d is example d % n: tokenizing has nothing random."""
-
-    def __init__(self, examples: Sequence[Example], tokenize: ExampleTokenizer) -> None:
-        self.examples, self.tokenize = examples, tokenize
-
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    def __getitem__(self, draw: int) -> Features:
-        return self.tokenize(self.examples[draw % len(self.examples)])
-
-
-def fingerprint(examples: Sequence[Example]) -> str:
-    """Tells one data set from another by nine of its examples, wherever its files lie."""
-    digest = hashlib.sha256()
-    for i in range(9):
-        digest.update(repr(asdict(examples[i * (len(examples) - 1) // 8])).encode())
-    return digest.hexdigest()[:16]
+    data_set = TaskExamples(chosen, tokenize)
+    return fit(settled, what, network, answering, data_set, tokenizer, length, evaluation, eval_every)

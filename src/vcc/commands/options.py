@@ -1,10 +1,14 @@
 """A command line from a typed function: its signature gives the options, its docstring the help.
 
-A parameter without a default is positional; a tuple then takes any number of words. A parameter whose type is a
-dataclass gives one option per field. A parameter whose annotation carries a registry (name -> constructor) takes one of
-its names, first on the line, and adds what the constructed value lists as its `options`, as `--task-seed` where the
-recipe has a `--seed` of its own.
-`Annotated[type, "help"]` says what an option is for. Unknown options are errors.
+- A parameter without a default is positional; a tuple then takes any number of words.
+- A parameter whose type is a dataclass gives one option per field.
+- `Annotated[dict[str, Any], Settings]`, where Settings is a dataclass, gives one option per field of Settings; the dict
+  holds those that were given. It may be a parameter, a field of such a dataclass, or `**given`, then annotated with
+  `Annotated[Any, Settings]`.
+- A parameter whose annotation carries a registry (name -> constructor) takes one of its names, first on the line, and
+  adds what the constructed value lists as its `options`, as `--task-seed` where the recipe has a `--seed` of its own.
+
+`Annotated[type, "help"]` says what a parameter or field is for. Unknown options are errors.
 """
 
 import argparse
@@ -12,57 +16,98 @@ import dataclasses
 import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from vcc.errors import UsageError
+
 MISSING = inspect.Parameter.empty
+Take = Callable[[dict[str, Any]], Any]  # from all that was on the line, the value of one parameter
 
 
 def call(function: Callable[..., Any], arguments: Sequence[str], program: str) -> Any:
     """Parse `arguments` by the signature of `function` and call it."""
-    summary = inspect.getdoc(function) or ""
     parser = argparse.ArgumentParser(
-        program, description=summary, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter
+        program,
+        description=inspect.getdoc(function) or "",
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parameters = {
-        name: (*_split(hint), inspect.signature(function).parameters[name].default)
-        for name, hint in get_type_hints(function, include_extras=True).items()
-        if name != "return"
-    }
-    builders: dict[str, tuple[Callable[..., Any], dict[str, str]]] = {}  # parameter -> constructor, field -> option
-    chosen: dict[str, tuple[Mapping[str, Any], str]] = {}
-    for name, (kind, notes, default) in parameters.items():
+    signature = inspect.signature(function).parameters
+    takes: dict[str, Take] = {}
+    registries: dict[str, Mapping[str, Any]] = {}
+    for name, hint in get_type_hints(function, include_extras=True).items():
+        kind, notes = _split(hint)
         registry = next((note for note in notes if isinstance(note, Mapping)), None)
+        if name == "return":
+            continue
         if registry is not None:
+            registries[name] = registry
             names = ", ".join(registry)
             parser.add_argument(name, choices=registry, metavar=name.upper(), help=f"{_help(notes)}: {names}")
-            if arguments and arguments[0] in registry:
-                chosen[name] = registry, arguments[0]
+        elif settings := _overridden(notes):
+            takes[name] = _add_overrides(_section(parser, settings), settings)
         elif dataclasses.is_dataclass(kind):
-            builders[name] = kind, _add_fields(parser, kind)  # type: ignore[assignment,arg-type]
+            takes[name] = _add_fields(_section(parser, kind), kind)
         else:
-            _add(parser, name, kind, default, _help(notes))
-    for name, (registry, choice) in chosen.items():
-        builders[name] = registry[choice], _add_options(parser, name, registry[choice](), choice)
+            _add(parser, name, kind, signature[name].default, _help(notes))
+            takes[name] = itemgetter(name)
+    for name, registry in registries.items():
+        if arguments and arguments[0] in registry:
+            takes[name] = _add_options(parser, name, registry, arguments[0])
     needed = [action for action in parser._actions if action.required]
     shown = [f"{a.option_strings[0]} {a.metavar}" if a.option_strings else str(a.metavar) for a in needed]
     parser.usage = " ".join([program, *sorted(shown, key=lambda text: text.startswith("--")), "[options]"])
     values = vars(parser.parse_args(arguments))
-    keywords = {}
-    for name in parameters:
-        if name not in builders:
-            keywords[name] = values[name]
-            continue
-        build, names_of = builders[name]
-        try:
-            keywords[name] = build(**{key: values[option] for key, option in names_of.items()})
-        except ValueError as error:  # they check themselves
-            parser.error(str(error))
+    if late := registries.keys() - takes.keys():
+        parser.error(f"{', '.join(late).upper()} must come first, before the options")
+    try:
+        keywords = {name: take(values) for name, take in takes.items()}
+    except UsageError as error:  # dataclasses check themselves
+        parser.error(str(error))
+    for name in [name for name in keywords if signature[name].kind is inspect.Parameter.VAR_KEYWORD]:
+        keywords |= keywords.pop(name)
     return function(**keywords)
 
 
-def _add_options(parser: argparse.ArgumentParser, parameter: str, made: Any, choice: str) -> dict[str, str]:
-    """The options of a constructed value, its own values as defaults; field -> option."""
+def _section(parser: argparse.ArgumentParser, kind: Any) -> Any:
+    """The part of the help that belongs to a dataclass, headed by its docstring's first sentence."""
+    title, _, rest = (inspect.getdoc(kind) or kind.__name__).partition(".")
+    return parser.add_argument_group(title.lower(), rest.strip())
+
+
+def _add_fields(section: Any, kind: Any) -> Take:
+    """One option per field of a dataclass."""
+    hints = get_type_hints(kind, include_extras=True)
+    takes: dict[str, Take] = {}
+    for field in dataclasses.fields(kind):
+        type_, notes = _split(hints[field.name])
+        if settings := _overridden(notes):
+            takes[field.name] = _add_overrides(section, settings)
+            continue
+        default = field.default
+        if default is dataclasses.MISSING:
+            made = field.default_factory
+            default = made() if made is not dataclasses.MISSING else MISSING
+        _add(section, field.name, type_, default, _help(notes), positional=False)
+        takes[field.name] = itemgetter(field.name)
+    return lambda values: kind(**{name: take(values) for name, take in takes.items()})
+
+
+def _add_overrides(section: Any, kind: Any) -> Take:
+    """One option per field of a dataclass, none of them with a default; a dict of those that were given."""
+    hints = get_type_hints(kind, include_extras=True)
+    names = [field.name for field in dataclasses.fields(kind)]
+    for name in names:
+        type_, notes = _split(hints[name])
+        _add(section, name, type_, None, _help(notes))
+    return lambda values: {name: values[name] for name in names if values[name] is not None}
+
+
+def _add_options(parser: argparse.ArgumentParser, parameter: str, registry: Mapping[str, Any], choice: str) -> Take:
+    """The options of what the registry makes, with its own values as defaults."""
+    made = registry[choice]()
     taken = {action.dest for action in parser._actions}
     names = {name: f"{parameter}_{name}" if name in taken else name for name in made.options}
     hints = get_type_hints(type(made), include_extras=True)
@@ -70,22 +115,7 @@ def _add_options(parser: argparse.ArgumentParser, parameter: str, made: Any, cho
     for name, option in names.items():
         kind, notes = _split(hints[name])
         _add(section, option, kind, getattr(made, name), _help(notes), positional=False)
-    return names
-
-
-def _add_fields(parser: argparse.ArgumentParser, group: type) -> dict[str, str]:
-    """One option per field of a dataclass; field -> option."""
-    hints = get_type_hints(group, include_extras=True)
-    title, _, rest = (inspect.getdoc(group) or group.__name__).partition(".")
-    section = parser.add_argument_group(title.lower(), rest.strip())
-    for field in dataclasses.fields(group):
-        kind, notes = _split(hints[field.name])
-        default = field.default
-        if default is dataclasses.MISSING:
-            made = field.default_factory
-            default = made() if made is not dataclasses.MISSING else MISSING
-        _add(section, field.name, kind, default, _help(notes), positional=False)
-    return {field.name: field.name for field in dataclasses.fields(group)}
+    return lambda values: registry[choice](**{name: values[option] for name, option in names.items()})
 
 
 def _add(parser: Any, name: str, kind: Any, default: Any, text: str, positional: bool = True) -> None:
@@ -119,6 +149,11 @@ def _split(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
         kind, *notes = get_args(annotation)
         return kind, tuple(notes)
     return annotation, ()
+
+
+def _overridden(notes: tuple[Any, ...]) -> Any:
+    """The dataclass whose fields are options, if the annotation carries one."""
+    return next((note for note in notes if dataclasses.is_dataclass(note)), None)
 
 
 def _help(notes: tuple[Any, ...]) -> str:

@@ -1,43 +1,22 @@
 """Continued pretraining."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 import torch
-from torch import Tensor, nn
-from torch.utils.data import Dataset
 from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM
 
-from vcc.commands.evaluate import as_usage
-from vcc.data.collate import IGNORED
 from vcc.data.corpus import prepare
-from vcc.data.pretrain import Masked, MaskedLM, PretrainDataset, SpanCorruption, collate_masked
+from vcc.data.pretrain import MaskedLM, PretrainDataset, SpanCorruption
+from vcc.tasks.paper import ENCODER_DECODER_PRETRAINING, ENCODER_PRETRAINING
+from vcc.train.draws import MaskedSequences
 from vcc.train.models import ModelChoice, load_model, load_tokenizer, reads_and_writes, vip_name
-from vcc.train.objectives import inputs_of, text_loss, token_loss
+from vcc.train.objectives import Filling
 from vcc.train.run import Training, fit, settle
-from vcc.train.trainer import Batch
 from vcc.train.watch import quiet, say
 
 ENDLESS = 2**62  # sequences a run may ask for: the corpus is read again and again
-
-
-@dataclass(frozen=True)
-class Suggested:
-    """The paper's pretraining. It does not give the learning rate and warm-up: those are ours."""
-
-    batch_size: int
-    steps: int
-    learning_rate: float
-    precision: Literal["fp16", "bf16"] = "bf16"
-    warmup_steps: int = 2000
-    weight_decay: float = 0.01
-    epoch_count: int = 1
-
-
-ENCODER = Suggested(batch_size=128, steps=300_000, learning_rate=5e-5)
-ENCODER_DECODER = Suggested(batch_size=256, steps=250_000, learning_rate=1e-4)
 
 
 def pretrain(
@@ -63,19 +42,18 @@ def pretrain(
     quiet()
     tokenizer = load_tokenizer(model)
     writes = reads_and_writes(model)
-    suggested = ENCODER_DECODER if writes else ENCODER
+    suggested = ENCODER_DECODER_PRETRAINING if writes else ENCODER_PRETRAINING
     on_cpu = training.device == "cpu" or not torch.cuda.is_available()
-    with as_usage():
-        hiding: MaskedLM | SpanCorruption
-        if writes:
-            hiding = SpanCorruption.of(tokenizer, ratio=mask_ratio or 0.15, mean_span=mean_span)
-        else:
-            hiding = MaskedLM.of(
-                tokenizer, ratio=mask_ratio or 0.075, cluster_window=cluster_window, cluster_density=cluster_density
-            )
-        with PartialState(cpu=on_cpu).main_process_first():
-            store = prepare(data, tokenizer, prepared or training.out / "tokens", field=field, limit=tokens_per_byte)
-        sequences = PretrainDataset(store, hiding, length, training.seed, ENDLESS)
+    hiding: MaskedLM | SpanCorruption
+    if writes:
+        hiding = SpanCorruption.of(tokenizer, ratio=mask_ratio or 0.15, mean_span=mean_span)
+    else:
+        hiding = MaskedLM.of(
+            tokenizer, ratio=mask_ratio or 0.075, cluster_window=cluster_window, cluster_density=cluster_density
+        )
+    with PartialState(cpu=on_cpu).main_process_first():
+        store = prepare(data, tokenizer, prepared or training.out / "tokens", field=field, limit=tokens_per_byte)
+    sequences = PretrainDataset(store, hiding, length, training.seed, ENDLESS)
     say(
         f"{store.report}\n{len(store.tokens):,} tokens in {len(store.ends):,} documents: an epoch has "
         f"{sequences.per_epoch:,} sequences of {length}; nothing is truncated"
@@ -96,39 +74,4 @@ def pretrain(
         "vcc": getattr(network.config, "vcc", None),
     }
     learning = Filling(writes, tokenizer.pad_token_id, vip_name(network))
-    return fit(settled, what, network, learning, Sequences(sequences), tokenizer, length)
-
-
-@dataclass(frozen=True)
-class Filling:
-    """Learn what is hidden. `vips` is the name under which the model takes the mask of the VIPs, if any."""
-
-    writes: bool
-    pad_id: int
-    vips: str | None
-
-    def collate(self, items: Sequence[Masked]) -> Batch:
-        batch = collate_masked(items, self.pad_id)
-        mask = batch.pop("vip_mask")
-        return batch if self.vips is None else {**batch, self.vips: mask}
-
-    def count(self, batch: Batch) -> Tensor:
-        return (batch["labels"] != IGNORED).sum()
-
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        if self.writes:
-            return text_loss(model, batch)
-        return token_loss(model(**inputs_of(batch)).logits, batch["labels"])
-
-
-class Sequences(Dataset[Masked]):
-    """One epoch long, and draw d of any epoch is sequence d: text and mask differ in every epoch."""
-
-    def __init__(self, sequences: PretrainDataset) -> None:
-        self.sequences = sequences
-
-    def __len__(self) -> int:
-        return self.sequences.per_epoch
-
-    def __getitem__(self, draw: int) -> Any:
-        return self.sequences[draw]
+    return fit(settled, what, network, learning, MaskedSequences(sequences), tokenizer, length)

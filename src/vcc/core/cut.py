@@ -9,6 +9,7 @@ from torch import Tensor
 
 from vcc.core.rows import Pattern, Rows, concat_rows, flat_index, running_count, take, take_rows
 from vcc.core.tree import SegmentTree, child_weights, siblings, weighted_mean
+from vcc.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,12 @@ class Cut:
 
 def check_budget(budget: tuple[int, ...], scales: tuple[int, ...]) -> None:
     if len(budget) != len(scales) - 1:
-        raise ValueError(
+        raise UsageError(
             f"budget={budget!r} has {len(budget)} entries; scales={scales!r} needs {len(scales) - 1}, "
             "one for each scale but the last"
         )
     if any(not isinstance(h, int) or isinstance(h, bool) or h < 0 for h in budget):
-        raise ValueError(f"budget={budget!r}: a budget is a non-negative whole number of nodes to open")
+        raise UsageError(f"budget={budget!r}: a budget is a non-negative whole number of nodes to open")
 
 
 def choose_cut(

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from vcc.core.rows import Rows, pad_rows, sum_dtype
+from vcc.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,9 @@ class SegmentTree:
 def check_scales(scales: tuple[int, ...]) -> None:
     rule = "scales must be positive integers, coarse to fine, each a multiple of the next, ending in 1"
     if not scales or any(not isinstance(s, int) or isinstance(s, bool) or s < 1 for s in scales):
-        raise ValueError(f"scales={scales!r}: {rule}")
+        raise UsageError(f"scales={scales!r}: {rule}")
     if scales[-1] != 1 or any(coarse % fine or coarse == fine for coarse, fine in pairwise(scales)):
-        raise ValueError(f"scales={scales!r}: {rule}")
+        raise UsageError(f"scales={scales!r}: {rule}")
 
 
 def siblings(values: Tensor, fan_out: int) -> Tensor:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from vcc.data.example import Head
 from vcc.data.features import Features, Row
+from vcc.errors import ModelError
 
 IGNORED = -100
 
@@ -35,7 +36,7 @@ class Collator:
     @staticmethod
     def of(tokenizer: Any, head: Head, multiple: int = 1) -> "Collator":
         if tokenizer.pad_token_id is None:
-            raise ValueError(f"{type(tokenizer).__name__} has no pad token: set tokenizer.pad_token first")
+            raise ModelError(f"{type(tokenizer).__name__} has no pad token: set tokenizer.pad_token first")
         return Collator(head, tokenizer.pad_token_id, multiple, "token_type_ids" in tokenizer.model_input_names)
 
     def __call__(self, features: Sequence[Features]) -> dict[str, Tensor]:

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from vcc.errors import DataError
+
 Head = Literal["span", "choice", "text"]
 
 SUMMARIZE = "summarize:"  # the paper's VIP text where nobody asks a question
@@ -40,12 +42,12 @@ class Example:
     def __post_init__(self) -> None:
         for start, end in self.answer_spans:
             if not 0 <= start < end <= len(self.document):
-                raise ValueError(
+                raise DataError(
                     f"example {self.id!r}: answer span ({start}, {end}) must be non-empty and inside"
                     f" its document of {len(self.document)} characters"
                 )
         if self.label is not None and not 0 <= self.label < len(self.choices):
-            raise ValueError(f"example {self.id!r}: label {self.label} must index {len(self.choices)} choices")
+            raise DataError(f"example {self.id!r}: label {self.label} must index {len(self.choices)} choices")
 
 
 @dataclass(frozen=True)

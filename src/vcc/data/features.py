@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcc.data.example import SUMMARIZE, UNANSWERABLE, Example, Head
+from vcc.errors import DataError, ModelError, UsageError
 
 Ints = NDArray[np.int32]
 
@@ -177,11 +178,11 @@ class ExampleTokenizer:
         self, tokenizer: Any, head: Head, max_length: int, target_length: int = 512, max_choices: int | None = None
     ) -> None:
         if not tokenizer.is_fast:
-            raise ValueError(f"{type(tokenizer).__name__} gives no character offsets: a fast tokenizer is needed")
+            raise ModelError(f"{type(tokenizer).__name__} gives no character offsets: a fast tokenizer is needed")
         if max_length < 16:
-            raise ValueError(f"max_length {max_length} must be at least 16, to hold a question and some document")
+            raise UsageError(f"max_length {max_length} must be at least 16, to hold a question and some document")
         if max_choices is not None and max_choices < 2:
-            raise ValueError(f"max_choices {max_choices} must be at least 2")
+            raise UsageError(f"max_choices {max_choices} must be at least 2")
         self.tokenizer, self.head, self.max_length = tokenizer, head, max_length
         self.target_length, self.max_choices = target_length, max_choices
         self.frame = Frame.of(tokenizer)
@@ -204,7 +205,7 @@ class ExampleTokenizer:
 
     def _choice(self, example: Example, document: TokenizedText) -> Features:
         if len(example.choices) < 2:
-            raise ValueError(f"example {example.id!r} has {len(example.choices)} choices: the choice head needs two")
+            raise DataError(f"example {example.id!r} has {len(example.choices)} choices: the choice head needs two")
         label, kept = example.label, list(range(len(example.choices)))
         if self.max_choices is not None and label is not None:
             others = [i for i in kept if i != label][: self.max_choices - 1]

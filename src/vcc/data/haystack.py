@@ -8,6 +8,7 @@ from typing import overload
 import numpy as np
 
 from vcc.data.example import Example
+from vcc.errors import DataError
 
 TOKENS_PER_WORD = 1.4  # lengths are asked for in tokens, before any tokenizer is known; most texts have fewer
 GAP = "\n\n"
@@ -34,7 +35,7 @@ class Paragraphs:
         """From (owner, text) pairs; paragraphs without a word are dropped."""
         kept = [(owner, text.strip(), len(text.split())) for owner, text in pairs if text.strip()]
         if not kept:
-            raise ValueError("a haystack must have at least one paragraph with a word in it")
+            raise DataError("a haystack must have at least one paragraph with a word in it")
         owners, texts, sizes = zip(*kept, strict=True)
         return Paragraphs(texts, owners, sizes)
 
@@ -46,7 +47,7 @@ class Paragraphs:
         """Paragraphs drawn at random, none of the owner `without`, repeated only after all were used."""
         others = [i for i, owner in enumerate(self.owners) if owner != without]
         if not others:
-            raise ValueError(f"every paragraph of the haystack belongs to {without!r}: nothing is left to hide in")
+            raise DataError(f"every paragraph of the haystack belongs to {without!r}: nothing is left to hide in")
         return self._take((int(i) for _ in count() for i in rng.permutation(others)), words)
 
     def _take(self, order: Iterable[int], words: int) -> list[str]:

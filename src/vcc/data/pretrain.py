@@ -17,6 +17,7 @@ from torch import Tensor
 from vcc.data.collate import IGNORED, pad_ids
 from vcc.data.corpus import TokenStore
 from vcc.data.features import Frame
+from vcc.errors import ModelError, UsageError
 
 Ints = NDArray[np.int64]
 
@@ -59,19 +60,19 @@ class MaskedLM:
 
     def __post_init__(self) -> None:
         if not 0 < self.ratio < 1:
-            raise ValueError(f"mask ratio {self.ratio} must lie between 0 and 1")
+            raise UsageError(f"mask ratio {self.ratio} must lie between 0 and 1")
         if self.cluster_window is not None:
             if self.cluster_window < 1:
-                raise ValueError(f"cluster_window {self.cluster_window} must be at least 1")
+                raise UsageError(f"cluster_window {self.cluster_window} must be at least 1")
             if not self.ratio <= self.cluster_density <= 1:
-                raise ValueError(
+                raise UsageError(
                     f"cluster_density {self.cluster_density} must lie between the mask ratio {self.ratio} and 1"
                 )
 
     @staticmethod
     def of(tokenizer: Any, **settings: Any) -> "MaskedLM":
         if tokenizer.mask_token_id is None:
-            raise ValueError(f"{type(tokenizer).__name__} has no mask token: masked LM needs one")
+            raise ModelError(f"{type(tokenizer).__name__} has no mask token: masked LM needs one")
         return MaskedLM(
             Frame.of(tokenizer), tokenizer.mask_token_id, len(tokenizer), tuple(tokenizer.all_special_ids), **settings
         )
@@ -120,16 +121,16 @@ class SpanCorruption:
 
     def __post_init__(self) -> None:
         if not 0 < self.ratio < 1:
-            raise ValueError(f"mask ratio {self.ratio} must lie between 0 and 1")
+            raise UsageError(f"mask ratio {self.ratio} must lie between 0 and 1")
         if self.mean_span < 1:
-            raise ValueError(f"mean_span {self.mean_span} must be at least 1")
+            raise UsageError(f"mean_span {self.mean_span} must be at least 1")
 
     @staticmethod
     def of(tokenizer: Any, **settings: Any) -> "SpanCorruption":
         vocabulary = tokenizer.get_vocab()
         ids = [vocabulary[f"<extra_id_{i}>"] for i in range(len(vocabulary)) if f"<extra_id_{i}>" in vocabulary]
         if not ids:
-            raise ValueError(
+            raise ModelError(
                 f"{type(tokenizer).__name__} has no sentinels <extra_id_0>, <extra_id_1>, ...: span "
                 "corruption needs them, as T5 has them"
             )
@@ -184,7 +185,7 @@ class PretrainDataset(Sequence[Masked]):
         self.raw = hiding.raw_length(length)
         self.per_epoch = len(store.tokens) // max(self.raw, 1)
         if self.raw < 2 or self.per_epoch < 1:
-            raise ValueError(
+            raise UsageError(
                 f"length {length} takes {self.raw} tokens of text a sequence: must be at least 2, and the "
                 f"corpus, of {len(store.tokens)} tokens, must hold one"
             )

@@ -37,6 +37,8 @@ class BabiInBooks(Task):
     vips = "question"
     options = ("lengths", "depths", "tasks", "seed")
     metric_names = ("em",)
+    like = "hotpotqa"
+    unlike = {"epochs": (1,), "output_length": 16}
     max_answer_tokens = 8
 
     def load(self, split: Split, source: str | None = None) -> Sequence[Example]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from vcc.data.haystack import Paragraphs
 from vcc.data.records import load_records
+from vcc.errors import UsageError
 
 # What the options of every such task mean.
 LENGTHS = "tokens of an input; of several, each example has the next"
@@ -38,6 +39,8 @@ def _read_books(split: str, source: str | None) -> Paragraphs:
 def pick(i: int, lengths: Sequence[int], depths: Sequence[float], rng: np.random.Generator) -> tuple[int, float]:
     """The length and depth of example i: each length in turn, at each depth in turn (none given: a random one)."""
     if not lengths or min(lengths) < 32:
-        raise ValueError(f"lengths {tuple(lengths)} must be one or more numbers of tokens, each at least 32")
+        raise UsageError(f"lengths {tuple(lengths)} must be one or more numbers of tokens, each at least 32")
+    if not all(0 <= depth <= 1 for depth in depths):
+        raise UsageError(f"depths {tuple(depths)} must lie in 0..1")
     depth = depths[i // len(lengths) % len(depths)] if depths else float(rng.random())
     return lengths[i % len(lengths)], depth

@@ -21,6 +21,8 @@ class Cuad(Task):
     heads = ("span",)
     vips = "clause question"
     metric_names = ("aupr", "p80", "f1")
+    like = "hotpotqa"
+    unlike = {"length": 16384}
     hub = "theatticusproject/cuad-qa"
     no_answer = True
     max_answer_tokens = 512

@@ -21,6 +21,7 @@ class MultiHop(Task):
 
     name: str = "hotpotqa"
     hub: str = "hotpotqa/hotpot_qa:distractor"
+    like: str = ""
 
     heads: tuple[Head, ...] = ("span", "text")
     vips = "question"

@@ -8,7 +8,7 @@ import numpy as np
 
 from vcc.data.example import Example, Prediction
 from vcc.data.haystack import TOKENS_PER_WORD, Generated, hide
-from vcc.errors import DataError
+from vcc.errors import DataError, UsageError
 from vcc.tasks.books import DEPTHS, LENGTHS, SEED, book_paragraphs, pick
 from vcc.tasks.metrics import answer_scores, exact_by
 from vcc.tasks.task import SPLITS, Split, Task
@@ -48,13 +48,15 @@ class Needle(Task):
     vips = "question"
     options = ("lengths", "depths", "pairs", "seed", "train_examples")
     metric_names = ("em",)
+    like = "hotpotqa"
+    unlike = {"learning_rates": (1e-3,), "epochs": (1,), "warmup_steps": 100, "output_length": 8}
     max_answer_tokens = 2
 
     def load(self, split: Split, source: str | None = None) -> Sequence[Example]:
         if source is not None:
             raise DataError(f"needle is made, not read: it takes no source (got {source!r})")
         if not 1 <= self.pairs <= len(KEYS):
-            raise ValueError(f"pairs {self.pairs} must lie in 1..{len(KEYS)}")
+            raise UsageError(f"pairs {self.pairs} must lie in 1..{len(KEYS)}")
         count = self.train_examples if split == "train" else SIZES[split]
         return Generated(count, lambda i: self._example(split, i))
 
@@ -67,7 +69,7 @@ class Needle(Task):
         room = length - ASKED - 3  # [CLS] key key ... [SEP] document [SEP]
         slots = room // (2 * SAID)  # pairs in different slots never overlap
         if slots < self.pairs:
-            raise ValueError(f"length {length} has room for {slots} pairs, not {self.pairs}")
+            raise UsageError(f"length {length} has room for {slots} pairs, not {self.pairs}")
         words = rng.choice(NOISE, size=room)
         place = round(depth * (slots - 1))
         others = rng.permutation(np.delete(np.arange(slots), place))[: self.pairs - 1]
@@ -150,11 +152,13 @@ class NeedleInBooks(Task):
     vips = "question"
     options = ("lengths", "depths", "pairs", "seed", "train_examples")
     metric_names = ("em",)
+    like = "hotpotqa"
+    unlike = {"epochs": (1,), "warmup_steps": 100, "output_length": 16}
     max_answer_tokens = 8
 
     def load(self, split: Split, source: str | None = None) -> Sequence[Example]:
         if not 1 <= self.pairs <= len(CITIES):
-            raise ValueError(f"pairs {self.pairs} must lie in 1..{len(CITIES)}")
+            raise UsageError(f"pairs {self.pairs} must lie in 1..{len(CITIES)}")
         hay = book_paragraphs(split, source)
         count = self.train_examples if split == "train" else SIZES[split]
 

@@ -1,9 +1,9 @@
 """Text tasks: a question or a summary. SCROLLS' format (id, input, output), or fields of the data set's own."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, final
 
 from vcc.data.example import SUMMARIZE, Example, Head, Prediction, text_key
 from vcc.data.records import Record, load_records
@@ -25,6 +25,8 @@ class TextTask(Task):
     documents: tuple[str, ...] = ("document",)  # names its document goes by, where not SCROLLS'
     targets: tuple[str, ...] = ("summary",)  # names its text to generate goes by
     several: bool = False  # whether a list of targets is several references, not one text in sentences
+    like: str = ""
+    unlike: Mapping[str, Any] = field(default_factory=dict)
 
     heads: tuple[Head, ...] = ("text",)
 

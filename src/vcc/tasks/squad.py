@@ -20,6 +20,7 @@ class Squad(Task):
     heads = ("span", "text")
     vips = "question"
     metric_names = ("f1", "em")
+    like = "hotpotqa"
     hub = "rajpurkar/squad"
     no_answer = True
 

@@ -33,6 +33,7 @@ class SquadHaystack(Task):
     vips = "question"
     options = ("lengths", "depths", "filler", "seed")
     metric_names = ("f1", "em")
+    like = "hotpotqa"
     hub = "rajpurkar/squad"
     no_answer = True
 

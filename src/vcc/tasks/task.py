@@ -1,10 +1,12 @@
 """What a task is: where its examples come from, what is VIP, how it is scored."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
 
 from vcc.data.example import Example, Head, Prediction
+from vcc.errors import UsageError
 from vcc.tasks.paper import RESULTS, Recipe, Result, paper_recipe
 
 Split = Literal["train", "validation", "test"]
@@ -27,6 +29,10 @@ class Task(ABC):
     no_answer: bool = False  # whether a document may hold no answer: what `predict_spans(allow_none=)` needs
     max_answer_tokens: int = 64  # the longest span worth considering: what `predict_spans(max_tokens=)` needs
 
+    # A task that is not of the paper borrows the hyper-parameters of one that is, and says in what it differs.
+    like: str = ""
+    unlike: Mapping[str, Any] = {}  # fields of its `Recipe`; an output length counts for text only
+
     @abstractmethod
     def load(self, split: Split, source: str | None = None) -> Sequence[Example]:
         """The examples of a split, indexable, in a fixed order.
@@ -41,8 +47,12 @@ class Task(ABC):
         95% interval over groups, as `<name>_low` and `<name>_high`, where there are two groups or more."""
 
     def recipe(self, head: Head | None = None) -> Recipe:
-        """The paper's hyper-parameters for this task and head; where it has none, those of its nearest task."""
-        return paper_recipe(self.name, self.check_head(head))
+        """The paper's hyper-parameters for this task and head; where it has none, those of the task it is like."""
+        head = self.check_head(head)
+        if not self.like:
+            return paper_recipe(self.name, head)
+        unlike = {name: value for name, value in self.unlike.items() if head == "text" or name != "output_length"}
+        return replace(paper_recipe(self.like, head), of_paper=False, **unlike)
 
     def results(self) -> tuple[Result, ...]:
         """The rows of the paper's tables on this task."""
@@ -53,5 +63,5 @@ class Task(ABC):
         if head is None:
             return self.heads[0]
         if head not in self.heads:
-            raise ValueError(f"task {self.name!r} has no head {head!r}: must be one of {', '.join(self.heads)}")
+            raise UsageError(f"task {self.name!r} has no head {head!r}: must be one of {', '.join(self.heads)}")
         return head

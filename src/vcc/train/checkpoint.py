@@ -1,7 +1,7 @@
 """A checkpoint is complete or absent.
 
-It is written aside, its files are forced to disk, a manifest with the SHA-256 of each of them is written last, and one
-rename makes it appear. Whatever happens in between, the folder of a run holds only checkpoints that verify, and
+It is written aside, a manifest with the SHA-256 of each of its files is written last, all of it is forced to disk, and
+one rename makes it appear. Whatever happens in between, the folder of a run holds only checkpoints that verify, and
 leftovers that are recognised and removed. Reading one never runs code: tensors are safetensors, the rest is JSON.
 """
 
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from vcc.errors import Failure
+from vcc.files import force, sha256_of
 
 MANIFEST = "manifest.json"
 FORMAT = 1  # raised when a new version writes what an old one cannot read
@@ -29,7 +30,7 @@ class CheckpointError(Failure):
 
 
 @dataclass(frozen=True)
-class Found:
+class Resumable:
     """The newest good checkpoint (None: none), and those passed over, each with the reason."""
 
     path: Path | None
@@ -67,17 +68,17 @@ def write_checkpoint(root: Path, step: int, run: Mapping[str, Any], fill: Callab
         remove(aside)
         aside.mkdir()
         fill(aside)
-        digests = {path.relative_to(aside).as_posix(): _forced(path) for path in _files(aside)}
+        digests = {path.relative_to(aside).as_posix(): sha256_of(path) for path in _files(aside)}
         body = {"format": FORMAT, "step": step, "run": as_json(run), "files": dict(sorted(digests.items()))}
         manifest = aside / MANIFEST
         manifest.write_text(json.dumps({**body, "sha256": _digest_of(body)}, indent=1))
-        _forced(manifest)
-        for folder in {path.parent for path in _files(aside)}:
-            _force_folder(folder)
+        written = _files(aside)
+        for path in (*written, *{path.parent for path in written}):
+            force(path)
         if target.exists():  # only a rejected one can be there; os.rename does not replace a full folder
             set_aside(target)
         os.rename(aside, target)
-        _force_folder(root)
+        force(root)
     except Exception as error:  # the disk may be full in ways each library words differently
         remove(aside)
         intact = [str(path) for path in checkpoints(root) if path != target and damage(path) is None]
@@ -119,12 +120,12 @@ def _damage_of_files(path: Path, digests: dict[str, str]) -> str | None:
     for name, digest in digests.items():
         if (path / name).is_symlink() or not (path / name).is_file():
             return f"{name} is not a regular file"
-        if _sha256(path / name) != digest:
+        if sha256_of(path / name) != digest:
             return f"{name} was changed or cut short"
     return None
 
 
-def newest_good(root: Path, run: Mapping[str, Any]) -> Found:
+def newest_good(root: Path, run: Mapping[str, Any]) -> Resumable:
     """The newest checkpoint that is whole and was written by a run with this configuration.
 
     Where whole ones exist, but all of them belong to other configurations, it is an error: what the person wants,
@@ -138,7 +139,7 @@ def newest_good(root: Path, run: Mapping[str, Any]) -> Found:
             there = (_manifest(path) or {})["run"]
             reason = differences(there, as_json(run))
             if reason is None:
-                return Found(path, tuple(rejected))
+                return Resumable(path, tuple(rejected))
             foreign = True
         rejected.append((path, reason))
     if foreign:
@@ -147,7 +148,7 @@ def newest_good(root: Path, run: Mapping[str, Any]) -> Found:
             f"no checkpoint in {root} was written by a run with these settings:\n{lines}\n"
             "Resume with the same settings, or start a new run from those weights: --model CHECKPOINT --out ELSEWHERE."
         )
-    return Found(None, tuple(rejected))
+    return Resumable(None, tuple(rejected))
 
 
 def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
@@ -230,23 +231,3 @@ def _digest_of(body: Mapping[str, Any]) -> str:
 def _files(folder: Path) -> list[Path]:
     """Everything below that is not a folder. Links are listed, not followed."""
     return [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _forced(path: Path) -> str:
-    """Force a file to disk; its SHA-256."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _force_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,18 +1,19 @@
 """Which model: a name or folder, wrapped or not, with its own weights or fresh ones."""
 
 import functools
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import torch
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
-import vcc
+from vcc.config import VccConfig
 from vcc.data.example import Head
 from vcc.errors import UsageError
 from vcc.hosts.families import FAMILIES, Positions, find_family
 from vcc.hosts.long_input import Wrapped
+from vcc.hosts.wrap import unwrap, wrap
 from vcc.tasks.paper import WINDOW_LAYERS, paper_compression
 from vcc.tasks.task import Task
 from vcc.train.checkpoint import checkpoints, damage
@@ -30,22 +31,12 @@ class ModelChoice:
     tokenizer: Annotated[str | None, "name or folder of the tokenizer; unless given, the model's"] = None
     fresh: Annotated[bool, "start from random weights: only the model's configuration and tokenizer are read"] = False
     vcc: Annotated[bool, "wrap the model with VCC; false: the model as it is"] = True
-    scales: Annotated[tuple[int, ...] | None, "tokens per node, coarse to fine, ending in 1"] = None
-    budget: Annotated[tuple[int, ...] | None, "nodes opened at each scale but the last"] = None
-    window: Annotated[int | None, "tokens in each piece that the first layers run on"] = None
-    window_layers: Annotated[int | None, "how many layers run on windows"] = None
-    vip_window: Annotated[Literal["inline", "own"] | None, "VIPs in the windows beside them, or in their own"] = None
-    score: Annotated[Literal["attention", "similarity"] | None, "by which nodes are opened"] = None
-    explore: Annotated[float | None, "in training, the probability of a random cut"] = None
-    dense_below: Annotated[int | Literal["auto"] | None, "inputs shorter than this are not compressed"] = None
+    settings: Annotated[dict[str, Any], VccConfig] = field(default_factory=dict)  # those that were given
 
-    def settings(self) -> dict[str, Any]:
-        """The VCC settings that were given."""
-        names = {field.name for field in fields(vcc.VccConfig)} & {field.name for field in fields(self)}
-        given = {name: getattr(self, name) for name in sorted(names) if getattr(self, name) is not None}
-        if given and not self.vcc:
-            raise UsageError(f"--vcc false leaves no use for {', '.join('--' + n.replace('_', '-') for n in given)}")
-        return given
+    def __post_init__(self) -> None:
+        if self.settings and not self.vcc:
+            given = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(self.settings))
+            raise UsageError(f"--vcc false leaves no use for {given}")
 
 
 @functools.lru_cache
@@ -92,15 +83,11 @@ def choose_head(task: Task, head: Head | None, choice: ModelChoice) -> Head:
     if head is None and not fitting:
         kind = "an encoder-decoder" if writes else "an encoder"
         raise UsageError(f"{choice.model} is {kind}, and {task.name} has only the heads {', '.join(task.heads)}")
-    try:
-        return task.check_head(head or fitting[0])
-    except ValueError as error:
-        raise UsageError(str(error)) from error
+    return task.check_head(head or fitting[0])
 
 
 def load_model(choice: ModelChoice, auto_class: Any, length: int, seed: int, vocabulary: int) -> PreTrainedModel:
     """The model, ready for inputs of `length` tokens."""
-    given = choice.settings()
     name = resolve(choice.model)
     set_seed(seed)  # a new head starts from random weights
     try:
@@ -117,26 +104,24 @@ def load_model(choice: ModelChoice, auto_class: Any, length: int, seed: int, voc
     if model.config.model_type == "mra" and not torch.cuda.is_available():
         raise UsageError("MRA's attention needs a GPU: without one it silently returns zeros")
     saved = getattr(model.config, "vcc", None)
+    model = unwrap(model)
     if not choice.vcc:
-        model = vcc.unwrap(model)
         check_positions(model, length)
         return model
-    base = vcc.VccConfig.from_dict(saved) if saved else paper_settings(length, model.config.num_hidden_layers)
-    try:
-        return vcc.wrap(model, replace(base, **given), max_length=needed_positions(model, length))
-    except TypeError as error:
-        known = ", ".join(family.model_type for family in FAMILIES)
+    known = [family.model_type for family in FAMILIES]
+    if model.config.model_type not in known:
         raise UsageError(
-            f"VCC cannot wrap {type(model).__name__}, only models of these types: {known}; --vcc false runs it as it is"
-        ) from error
-    except ValueError as error:
-        raise UsageError(str(error)) from error
+            f"VCC cannot wrap {type(model).__name__}, only models of these types: {', '.join(known)}; "
+            "--vcc false runs it as it is"
+        )
+    base = VccConfig.from_dict(saved) if saved else paper_settings(length, model.config.num_hidden_layers)
+    return wrap(model, replace(base, **choice.settings), max_length=needed_positions(model, length))
 
 
-def paper_settings(length: int, layers: int) -> "vcc.VccConfig":
+def paper_settings(length: int, layers: int) -> VccConfig:
     """What the paper takes for this length and number of layers; where it has no such model, a third on windows."""
     paper = paper_compression(length)
-    return vcc.VccConfig(scales=paper.scales, budget=paper.budget, window_layers=WINDOW_LAYERS.get(layers))
+    return VccConfig(scales=paper.scales, budget=paper.budget, window_layers=WINDOW_LAYERS.get(layers))
 
 
 def vip_name(model: PreTrainedModel) -> str | None:

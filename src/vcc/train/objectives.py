@@ -1,4 +1,4 @@
-"""The three kinds of answers: which Hugging Face class gives them, and what learning them costs."""
+"""What is learned, answers of three kinds or what is hidden: how it is put to a model, and what a batch of it costs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +19,7 @@ from vcc.data.collate import IGNORED, Collator
 from vcc.data.example import Head
 from vcc.data.features import Features
 from vcc.data.losses import choice_loss, span_loss
+from vcc.data.pretrain import Masked, collate_masked
 from vcc.train.models import padding, vip_name
 from vcc.train.trainer import Batch
 
@@ -64,6 +65,29 @@ class Answering:
             return choice_loss(output.logits, batch["labels"], batch["choice_mask"]) * self.count(batch)
         spans, mask = batch["spans"], batch["attention_mask"]
         return span_loss(output.start_logits, output.end_logits, spans, mask) * len(spans)
+
+
+@dataclass(frozen=True)
+class Filling:
+    """Learn what is hidden. `vips` is the name under which the model takes the mask of the VIPs, if any."""
+
+    writes: bool
+    pad_id: int
+    vips: str | None
+
+    def collate(self, items: Sequence[Masked]) -> Batch:
+        batch = collate_masked(items, self.pad_id)
+        mask = batch.pop("vip_mask")
+        return batch if self.vips is None else {**batch, self.vips: mask}
+
+    def count(self, batch: Batch) -> Tensor:
+        """Hidden tokens."""
+        return (batch["labels"] != IGNORED).sum()
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        if self.writes:
+            return text_loss(model, batch)
+        return token_loss(model(**inputs_of(batch)).logits, batch["labels"])
 
 
 def text_loss(model: nn.Module, batch: Batch) -> Tensor:

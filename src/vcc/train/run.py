@@ -3,7 +3,7 @@
 import contextlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
@@ -13,8 +13,10 @@ import transformers
 from torch.utils.data import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 
-from vcc.errors import Failure, UsageError
-from vcc.train.checkpoint import CheckpointError, Found, checkpoints, lock, newest_good, remove_leftovers, set_aside
+from vcc.errors import UsageError
+from vcc.files import write_whole
+from vcc.train.checkpoint import CheckpointError, Resumable, checkpoints, lock, newest_good, remove_leftovers, set_aside
+from vcc.train.memory import did_not_fit, memory_advice
 from vcc.train.processes import from_first, rank, world_size
 from vcc.train.shard import check_launch
 from vcc.train.trainer import Objective, VccTrainer
@@ -77,13 +79,13 @@ class Training:
         ):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise ValueError(f"--{name.replace('_', '-')} is {value}: it must be greater than 0")
+                raise UsageError(f"--{name.replace('_', '-')} is {value}: it must be greater than 0")
         for name in ("warmup", "weight_decay", "clip", "workers", "seed"):
             value = getattr(self, name)
             if value is not None and value < 0:
-                raise ValueError(f"--{name.replace('_', '-')} is {value}: it must not be negative")
+                raise UsageError(f"--{name.replace('_', '-')} is {value}: it must not be negative")
         if self.steps is not None and self.epochs is not None:
-            raise ValueError(f"--steps {self.steps} and --epochs {self.epochs} were both given: give one of them")
+            raise UsageError(f"--steps {self.steps} and --epochs {self.epochs} were both given: give one of them")
 
 
 class Defaults(Protocol):
@@ -166,8 +168,8 @@ def fit(
         start = find_start(training, chosen)
         if rank() == 0:
             place = {"processes": world_size(), "torch": torch.__version__, "transformers": transformers.__version__}
-            (training.out / "run.json").write_text(json.dumps({**everything, **place}, indent=1, default=str))
-        with memory_advice(training, lambda: trainer.row_length or length):
+            write_whole(training.out / "run.json", json.dumps({**everything, **place}, indent=1, default=str))
+        with memory_advice(lambda: advice(training, trainer.row_length or length)):
             trainer.train(resume_from_checkpoint=str(start) if start else None)
     last = training.out / f"checkpoint-{trainer.state.global_step}"
     say(f"done: {trainer.state.global_step} steps; the model is in {last}")
@@ -177,7 +179,7 @@ def fit(
 def find_start(training: Training, chosen: Mapping[str, Any]) -> Path | None:
     """The checkpoint to go on from; the first process looks, and says what it finds."""
 
-    def look() -> tuple[Found | None, str | None]:
+    def look() -> tuple[Resumable | None, str | None]:
         remove_leftovers(training.out)
         try:
             if training.resume:
@@ -245,26 +247,6 @@ def training_arguments(training: Training, eval_every: int | None = None) -> Tra
     )
 
 
-@contextlib.contextmanager
-def memory_advice(training: Training, length: Callable[[], int]) -> Iterator[None]:
-    """Turn an out-of-memory error into what did not fit, the length at that moment, and what to try."""
-    try:
-        yield
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        raise OutOfMemory(advice(training, length())) from error
-
-
-class OutOfMemory(Failure):
-    """The message says which length and batch did not fit, and what to try."""
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    words = ("out of memory", "can't allocate memory", "not enough memory")
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(word in str(error) for word in words)
-
-
 def advice(training: Training, length: int) -> str:
     batch, pieces = training.batch_size or 1, training.gradient_accumulation
     each = max(1, batch // (pieces * world_size()))
@@ -277,5 +259,4 @@ def advice(training: Training, length: int) -> str:
         tries.append("--precision bf16")
     if not training.fsdp:
         tries.append("--fsdp on several devices")
-    tries.append(f"--length {length // 2}")
-    return f"out of memory: length {length} with {each} examples at a time did not fit. Try {', or '.join(tries)}."
+    return did_not_fit(length, each, tries)

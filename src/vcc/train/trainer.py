@@ -1,13 +1,11 @@
 """The Hugging Face Trainer, changed in three places: how it saves and resumes, in which order it reads, how it counts.
 
-Order: a run is one stream of draws. Draw d is example d % n in its epoch d // n, shuffled by seed and epoch, and
-everything random about an item is a function of d. So step k reads the same draws after a restart, and on any number
-of processes. Counting: a loss is the sum over the items of the whole global batch divided by their number, so neither
-gradient accumulation nor the number of processes changes it.
+The order is that of `draws.py`. Counting: a loss is the sum over the items of the whole global batch divided by their
+number, so neither gradient accumulation nor the number of processes changes it.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,7 +19,7 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
     set_optimizer_state_dict,
 )
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import Dataset
 from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -33,6 +31,8 @@ from transformers import (
 )
 
 from vcc.train.checkpoint import CheckpointError, keep_newest, write_checkpoint
+from vcc.train.clock import Clock
+from vcc.train.draws import Stream
 from vcc.train.processes import from_first, gathered, rank, world_size
 from vcc.train.shard import shard
 from vcc.train.state import load_state, random_state, save_state, set_random_state
@@ -54,22 +54,6 @@ class Objective(Protocol):
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The sum of the loss over these items."""
         ...
-
-
-class Stream(Sampler[int]):
-    """The draws of a whole run, epoch after epoch, each epoch in its own order."""
-
-    def __init__(self, examples: int, draws: int, seed: int) -> None:
-        self.examples, self.draws, self.seed = examples, draws, seed
-
-    def __len__(self) -> int:
-        return self.draws
-
-    def __iter__(self) -> Iterator[int]:
-        for start in range(0, self.draws, self.examples):
-            generator = torch.Generator().manual_seed(self.seed + 1_000_003 * (start // self.examples))
-            order = torch.randperm(self.examples, generator=generator)[: self.draws - start]
-            yield from (start + order).tolist()
 
 
 class VccTrainer(Trainer):
@@ -269,23 +253,6 @@ def head_names(model: PreTrainedModel) -> set[str]:
         return set()
     inside = {id(parameter) for parameter in model.base_model.parameters()}
     return {name for name, parameter in model.named_parameters() if id(parameter) not in inside}
-
-
-class Clock:
-    """Seconds of training, over all starts of a run, against its budget of minutes (None: no budget)."""
-
-    def __init__(self, minutes: float | None) -> None:
-        self.minutes, self.seconds_before, self.started, self.share = minutes, 0.0, time.monotonic(), 0.0
-
-    @property
-    def seconds(self) -> float:
-        return self.seconds_before + time.monotonic() - self.started
-
-    def tick(self) -> bool:
-        """Note the share of the budget used; true when it is used up. The first process's clock counts for all."""
-        if self.minutes is not None:
-            self.share = from_first(self.seconds / (60 * self.minutes))
-        return self.share >= 1
 
 
 class Flow(TrainerCallback):

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
@@ -13,10 +13,8 @@ from transformers import TrainerCallback
 
 from vcc.errors import Failure
 from vcc.hosts.quiet import quiet as quiet
+from vcc.train.clock import Clock
 from vcc.train.processes import rank
-
-if TYPE_CHECKING:
-    from vcc.train.trainer import Clock
 
 console = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -30,7 +28,7 @@ def say(text: str) -> None:
 class Progress(TrainerCallback):
     """Loss, learning rate, tokens a second and the time left."""
 
-    def __init__(self, take_tokens: Callable[[], int], clock: "Clock") -> None:
+    def __init__(self, take_tokens: Callable[[], int], clock: Clock) -> None:
         self.take_tokens, self.clock = take_tokens, clock
         self.bar: Bar | None = None
         self.first = self.since = 0.0

@@ -1,0 +1,37 @@
+"""The cells of a run, one after the other, in this process or in waves of workers."""
+
+from collections.abc import Generator
+
+from vcc.bench.measure import Cell
+from vcc.bench.settings import Settings
+from vcc.bench.stages import measure_and_profile
+from vcc.bench.workers import Job, Outcome, wave
+
+
+def outcomes(settings: Settings) -> Generator[Outcome, None, None]:
+    """What came of every cell: lengths in the order in which they were given, at each all models in both modes."""
+    modes = ("forward", "training") if settings.training else ("forward",)
+    jobs = [Job(model, length, mode) for length in settings.lengths for model in settings.models for mode in modes]
+    done: list[Cell] = []
+    while jobs:
+        now: list[Job] = []
+        # With a limit, a wave has one length: what it takes must be known before a longer one is let in.
+        while jobs and len(now) < settings.workers:
+            if settings.limit is not None and now and now[0].length != jobs[0].length:
+                break
+            job = jobs.pop(0)
+            if placeholder := skipped(job, done, settings.limit):
+                yield placeholder, None
+            else:
+                now.append(job)
+        here = (measure_and_profile(*job, settings) for job in now)
+        for outcome in wave(now, settings) if settings.workers > 1 else here:
+            done.append(outcome[0])
+            yield outcome
+
+
+def skipped(job: Job, done: list[Cell], limit: float | None) -> Cell | None:
+    """The place holder of a cell that shorter ones of the same model predict to take longer than the limit, if any."""
+    before = [cell for cell in done if (cell.model, cell.mode) == (job.model, job.mode) and cell.length < job.length]
+    seconds = max(((cell.ms or 0) / 1e3 * (job.length / cell.length) ** 2 for cell in before), default=0.0)
+    return None if limit is None or seconds <= limit else Cell(*job, f"skipped: {seconds:.0f} s predicted")

@@ -1,0 +1,55 @@
+"""What a benchmark measures, and how."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import torch
+
+from vcc.bench.contenders import CONTENDERS
+from vcc.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is measured, and how. Where nothing is given: as the preset says."""
+
+    models: Annotated[tuple[str, ...], "of " + ", ".join(CONTENDERS)]
+    lengths: Annotated[tuple[int, ...], "in tokens"]
+    size: Annotated[Literal["base", "minilm", "tiny"], "of every model"]
+    precision: Annotated[Literal["fp32", "bf16", "autocast"], "bf16: of the weights too; autocast: not of them"]
+    device: Annotated[Literal["cuda", "cpu"], "where it is measured"]
+    training: Annotated[bool, "time forward + backward as well"]
+    batch: Annotated[int, "sequences at once"] = 1
+    ragged: Annotated[float, "0.5: the last sequence is half as long as the first"] = 0.0
+    dropout: Annotated[float, "of every model, in training"] = 0.0
+    checkpointing: Annotated[bool, "recompute layers in the backward pass"] = False
+    compile: Annotated[Literal["none", "ours", "all"], "vcc.compile and, for the others, torch.compile"] = "none"
+    limit: Annotated[float | None, "seconds; skip what would take longer if time grew as length squared"] = None
+    profile: Annotated[bool, "say where the time of our models goes, and that of compiled ones by kernel"] = False
+    workers: Annotated[int, "processes that compile at once; each is timed while the others wait"] = 1
+    patience: Annotated[float, "seconds a worker may take to be prepared, and again to be timed"] = 300.0
+
+
+PEERS = ("t5", "longt5-global", "led", "longformer", "bigbird", "modernbert")
+PRESETS = {
+    "gpu": Settings(("vcc-roberta", "vcc-t5", "roberta", *PEERS), (4096, 16384, 131072), "base", "bf16", "cuda", True),
+    "cpu": Settings(("vcc-bert", "bert", *PEERS), (1024, 4096, 32768), "minilm", "fp32", "cpu", False),
+}
+
+
+def check(settings: Settings) -> None:
+    """Refuse what cannot be measured here. Settings of a run elsewhere may be loaded and shown all the same."""
+    unknown = [model for model in settings.models if model not in CONTENDERS]
+    if unknown:
+        raise UsageError(f"models={','.join(unknown)}: they must be of {', '.join(CONTENDERS)}")
+    if min(settings.lengths, default=0) < 32 or settings.batch < 1 or not 0 <= settings.ragged < 1:
+        raise UsageError(
+            f"lengths={settings.lengths}, batch={settings.batch}, ragged={settings.ragged}: lengths are at least 32 "
+            "tokens, a batch is at least 1 sequence, and ragged is at least 0 and less than 1"
+        )
+    if settings.workers < 1 or settings.patience <= 0:
+        raise UsageError(
+            f"workers={settings.workers}, patience={settings.patience}: at least 1 worker, and more than 0 seconds"
+        )
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("device=cuda: PyTorch finds no CUDA GPU on this machine; --preset cpu runs without one")

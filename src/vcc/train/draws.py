@@ -1,0 +1,66 @@
+"""What a run reads, and in which order.
+
+A run is one stream of draws. Draw d is item d % n in its epoch d // n, and everything random about it is a function of
+d, so that step k reads the same after a restart, and on any number of processes.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+import torch
+from torch.utils.data import Dataset, Sampler
+
+from vcc.data.example import Example
+from vcc.data.features import ExampleTokenizer, Features
+from vcc.data.pretrain import Masked, PretrainDataset
+
+
+class Stream(Sampler[int]):
+    """The draws of a whole run, epoch after epoch, each epoch in its own order."""
+
+    def __init__(self, examples: int, draws: int, seed: int) -> None:
+        self.examples, self.draws, self.seed = examples, draws, seed
+
+    def __len__(self) -> int:
+        return self.draws
+
+    def __iter__(self) -> Iterator[int]:
+        for start in range(0, self.draws, self.examples):
+            generator = torch.Generator().manual_seed(self.seed + 1_000_003 * (start // self.examples))
+            order = torch.randperm(self.examples, generator=generator)[: self.draws - start]
+            yield from (start + order).tolist()
+
+
+class TaskExamples(Dataset[Features]):
+    """Draw d is example d % n, in every epoch the same: tokenizing has nothing random."""
+
+    def __init__(self, examples: Sequence[Example], tokenize: ExampleTokenizer) -> None:
+        self.examples, self.tokenize = examples, tokenize
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __getitem__(self, draw: int) -> Features:
+        return self.tokenize(self.examples[draw % len(self.examples)])
+
+
+class MaskedSequences(Dataset[Masked]):
+    """Draw d is sequence d of an endless corpus: text and mask differ in every epoch."""
+
+    def __init__(self, sequences: PretrainDataset) -> None:
+        self.sequences = sequences
+
+    def __len__(self) -> int:
+        return self.sequences.per_epoch
+
+    def __getitem__(self, draw: int) -> Masked:
+        return self.sequences[draw]
+
+
+def fingerprint(examples: Sequence[Example]) -> str:
+    """Tells one data set from another by nine of its examples, wherever its files lie."""
+    digest = hashlib.sha256()
+    for i in range(9):
+        digest.update(repr(asdict(examples[i * (len(examples) - 1) // 8])).encode())
+    return digest.hexdigest()[:16]

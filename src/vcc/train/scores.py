@@ -1,0 +1,48 @@
+"""What an evaluation leaves: a table to look at, and files with every answer."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from vcc.data.example import Example, Head, Prediction
+from vcc.files import write_whole
+from vcc.tasks.task import Task
+
+
+def score_table(task: Task, head: Head, metrics: Mapping[str, float], examples: int) -> Table:
+    """The metrics with their intervals, those of `metric_names` first, and the best of the paper beside them."""
+    paper = {
+        name: score
+        for result in task.results()
+        if result.head == head and result.method.startswith("VCC")
+        for name, score in result.scores
+    }
+    shown = Table(title=f"{task.name}, {head}, {examples:,} examples")
+    for column in ("metric", "%", "95% interval", "VCC in the paper"):
+        shown.add_column(column, justify="left" if column == "metric" else "right")
+    plain = [name for name in metrics if not name.endswith(("_low", "_high"))]
+    for name in sorted(plain, key=lambda name: (name not in task.metric_names, plain.index(name))):
+        low, high = metrics.get(f"{name}_low"), metrics.get(f"{name}_high")
+        interval = f"{low:.2f} to {high:.2f}" if low is not None and high is not None else ""
+        shown.add_row(name, f"{metrics[name]:.2f}", interval, f"{paper[name]:.1f}" if name in paper else "")
+    return shown
+
+
+def write_scores(
+    folder: Path,
+    settings: Mapping[str, Any],
+    metrics: Mapping[str, float],
+    predictions: Sequence[Prediction],
+    examples: Sequence[Example],
+) -> None:
+    """metrics.json, with the settings they were measured with, and predictions.jsonl beside the right answers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "predictions.jsonl").open("w", encoding="utf-8") as file:
+        for prediction, example in zip(predictions, examples, strict=True):
+            file.write(json.dumps({**asdict(prediction), "answers": example.answers, "group": example.group}) + "\n")
+    found = {**settings, "examples": len(examples), "metrics": metrics}
+    write_whole(folder / "metrics.json", json.dumps(found, indent=1))
