@@ -106,6 +106,34 @@ def test_every_way_learns_from_pages_and_finds_spans_inside_them() -> None:
             assert all(one.last < other.first or one.first > other.last for one, other in pairs)
 
 
+def test_the_loss_is_that_of_the_right_places_in_the_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Questions with one answer, with two, and without, on a page that fits into a window."""
+    asked = (*QUESTIONS, Question(np.array([306]), ((2, 2), (9, 12))))
+    small = replace(page(30), questions=asked)
+    monkeypatch.setattr("shipped_model.ways.BUDGETS", (SETTINGS.budget,))
+    compressed, windows = by_vcc(), by_windows(size=64, stride=32)
+    compressed.choosing = 0.0
+    for way, rows in (
+        (compressed, list(compressed.forward([small])[0])),
+        (windows, [alone(windows.model, question, small) for question in asked]),
+    ):
+        terms = [
+            row[:, side].logsumexp(0) - row[[1 + span[side] for span in question.spans] or [0], side].logsumexp(0)
+            for question, row in zip(asked, rows, strict=True)
+            for side in (0, 1)
+        ]
+        torch.testing.assert_close(next(way.losses([small])), torch.stack(terms).mean(), atol=1e-5, rtol=1e-5)
+
+
+def alone(untouched: BertForQuestionAnswering, question: Question, read: Page) -> torch.Tensor:
+    """Logits (1 + n, 2) of [CLS] and of the page, from one window."""
+    first = len(question.ids) + 2
+    ids = torch.tensor([[CLS, *question.ids, SEP, *read.ids, SEP]])
+    out = untouched(input_ids=ids, token_type_ids=(torch.arange(ids.shape[1])[None] >= first).long())
+    both = torch.stack([out.start_logits[0], out.end_logits[0]], 1)
+    return torch.cat([both[:1], both[first:-1]])
+
+
 def test_choosing_is_taught_until_the_answers_node_has_all_of_the_score() -> None:
     way, steps = by_vcc(), []
     _, tree = way.forward([page(100)], watch=steps.append)
