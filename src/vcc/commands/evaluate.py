@@ -45,7 +45,7 @@ def evaluate(
     length = length or task.recipe(head).length
     place = PartialState(cpu=device == "cpu" or not torch.cuda.is_available()).device
     tokenizer = load_tokenizer(model)
-    network = load_model(model, AUTO_CLASSES[head], length, 0, len(tokenizer)).to(place)
+    network = load_model(model, AUTO_CLASSES[head], length, 0, tokenizer, new_head=False).to(place)
     predictor = Predictor.of(task, head, network, tokenizer, length, batch_size)
     kind = precision if precision != "auto" else "bf16" if place.type == "cuda" else "fp32"
     types = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

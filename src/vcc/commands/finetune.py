@@ -41,7 +41,7 @@ def finetune(
     length = length or recipe.length
     settled = settle(training, recipe, len(chosen))
     tokenizer = load_tokenizer(model)
-    network = load_model(model, AUTO_CLASSES[head], length, settled.seed, len(tokenizer))
+    network = load_model(model, AUTO_CLASSES[head], length, settled.seed, tokenizer, new_head=True)
     tokenize = ExampleTokenizer(tokenizer, head, length, recipe.target_length, max_choices)
     answering = Answering.of(network, tokenizer, head, length)
     sample = [tokenize(chosen[i]) for i in range(0, len(chosen), max(1, len(chosen) // SAMPLE))]

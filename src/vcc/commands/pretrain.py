@@ -60,7 +60,7 @@ def pretrain(
     )
     settled = settle(training, suggested, sequences.per_epoch, suggested.steps)
     auto_class = AutoModelForSeq2SeqLM if writes else AutoModelForMaskedLM
-    network = load_model(model, auto_class, length, settled.seed, len(tokenizer))
+    network = load_model(model, auto_class, length, settled.seed, tokenizer, new_head=True)
     what = {
         "recipe": "pretrain",
         "source": data,

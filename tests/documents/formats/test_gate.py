@@ -79,12 +79,12 @@ def test_links_inside_a_folder_do_not_leave_it(tmp_path: Path) -> None:
     assert read_text(tmp_path / "link").text == "own words\n\nown words"
 
 
-def test_a_thousand_nested_folders_are_noted_and_not_entered(tmp_path: Path) -> None:
+def test_folders_nested_too_deep_are_noted_and_not_entered(tmp_path: Path) -> None:
     write(tmp_path / "box/a.txt", "words")
     here = os.getcwd()
     try:
         os.chdir(tmp_path / "box")
-        for _ in range(1000):
+        for _ in range(400):  # a thousand would stop pytest as it cleans up
             os.mkdir("d")
             os.chdir("d")
     finally:
