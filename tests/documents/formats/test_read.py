@@ -1,5 +1,6 @@
 import contextlib
 import io
+import os
 import sys
 import zipfile
 from pathlib import Path
@@ -18,6 +19,7 @@ from vcc.documents.formats.gate import File, open_file
 from vcc.documents.formats.read import FORMATS, Format, format_of, read_text
 from vcc.documents.text import Pieces, Text
 from vcc.errors import DocumentError
+from vcc.printable import printable
 
 
 def labels(document: Text) -> list[str]:
@@ -176,6 +178,27 @@ def test_pdf_without_text_or_with_a_password_is_refused(tmp_path: Path) -> None:
                 read_text(tmp_path / "locked.pdf")
         else:
             assert read_text(tmp_path / "locked.pdf").text == "words"
+
+
+def test_a_text_may_mention_the_mark_of_a_pdf_and_a_pdf_may_begin_with_other_bytes(tmp_path: Path) -> None:
+    words = "A PDF begins with the bytes %PDF- and a number."
+    assert read_text(write(tmp_path / "a.txt", words)).text == words
+    for before in (b"\n \n", b"\xef\xbb\xbf", b"some mail header\r\n"):
+        assert read_text(write(tmp_path / "a.txt", before + pdf_bytes([["words"]]))).text == "words"
+
+
+def test_names_headings_and_notes_reach_no_terminal_raw(tmp_path: Path) -> None:
+    nasty = "\x1b[31m\x9b2J\u202e\x7f"
+    write(tmp_path / f"box/a{nasty}\nvcc: forged.html", f"<title>t{nasty}</title><h1>h{nasty}</h1><p>p{nasty}</p>")
+    write(tmp_path / f"box/b{nasty}\nvcc: forged.png", "x")
+    (tmp_path / "box" / os.fsdecode(b"c\xff.txt")).write_text("not UTF-8 by name")
+    box = read_text(tmp_path / "box")
+    page = read_text(tmp_path / f"box/a{nasty}\nvcc: forged.html")
+    shown = [box.text, box.title, box.source, *box.notes, *labels(box), page.title, page.source, *labels(page)]
+    for words in shown:
+        assert printable(words.replace("\n\n", "")) == words.replace("\n\n", "")
+    assert page.title == "t[31m2J" and "\\xff" not in page.text and len(box.notes) == 1
+    "".join(shown).encode()
 
 
 # ---------------------------------------------------------------- DOCX and EPUB

@@ -14,8 +14,9 @@ from vcc.documents.formats.markup import HTML, MARKDOWN, is_html, is_markdown, r
 from vcc.documents.formats.pdf import is_pdf, read_pdf
 from vcc.documents.formats.plain import read_plain
 from vcc.documents.formats.word import is_docx, read_docx
-from vcc.documents.text import Pieces, Text, join_pieces
+from vcc.documents.text import Pieces, Text, join_pieces, shown_label
 from vcc.errors import DocumentError
+from vcc.printable import printable
 
 
 @dataclass(frozen=True)
@@ -117,4 +118,5 @@ def _text(read: Pieces, source: str, title: str, limits: Limits) -> Text:
     text, parts = join_pieces(read.pieces)
     if not text:
         raise DocumentError(source, "holds no text")
-    return Text(text, " ".join(read.title.split()) or title, source, parts, read.notes)
+    named = shown_label(read.title) or shown_label(title)
+    return Text(text, named, printable(source), parts, tuple(map(printable, read.notes)))
