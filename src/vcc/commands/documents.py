@@ -17,6 +17,7 @@ from vcc.documents.formats.gate import USUAL, Limits
 from vcc.documents.formats.read import read_text
 from vcc.errors import UsageError
 from vcc.files import write_whole
+from vcc.printable import printable
 
 if TYPE_CHECKING:
     from vcc.documents.answers import Reply
@@ -61,7 +62,7 @@ def open_document(file: str, model: str | None, no_cache: bool, most: Most = AS_
     text = read_text(file, most.limits)
     from vcc.documents.store import default_store  # imports torch: what is wrong with the file is told before that
 
-    document = Document(text, model, None if no_cache else default_store())
+    document = Document(text, model, None if no_cache else default_store(remark))
     with bar("reading", "tokens") as progress:
         document.index(progress=progress)
     return document
@@ -133,4 +134,9 @@ def write_page(path: Path, page: str) -> None:
 
 
 def wrote(path: Path) -> None:
-    remarks.print(f"wrote {path}", markup=False)
+    remark(f"wrote {path}")
+
+
+def remark(text: str) -> None:
+    """One line beside the results."""
+    remarks.print(printable(text), markup=False)
