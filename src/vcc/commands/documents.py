@@ -15,6 +15,7 @@ from rich.text import Text as Styled
 from vcc.documents.document import Document
 from vcc.documents.formats.gate import USUAL, Limits
 from vcc.documents.formats.read import read_text
+from vcc.documents.text import normalise
 from vcc.errors import UsageError
 from vcc.files import write_whole
 from vcc.printable import printable
@@ -108,8 +109,10 @@ def check_questions(questions: Sequence[str]) -> None:
     if not questions:
         raise UsageError("no question: ask at least one")
     for question in questions:
-        if not question.strip():
+        if not normalise(question).strip():
             raise UsageError(f"question {question!r} holds no word")
+        if not question.isprintable() and any(0xD800 <= ord(letter) < 0xE000 for letter in question):
+            raise UsageError(f"question {question!r} is not valid UTF-8")
 
 
 def check_top(top: int) -> None:
@@ -120,6 +123,8 @@ def check_top(top: int) -> None:
 def check_folder(*pages: Path | None) -> None:
     """Before anything is read: minutes later would be too late."""
     for page in pages:
+        if page is not None and page.is_dir():
+            raise UsageError(f"{page} cannot be written: it is a folder")
         if page is not None and not page.parent.is_dir():
             raise UsageError(f"{page} cannot be written: there is no folder {page.parent}")
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import torch
 from rich.console import Console
 
+from vcc.commands.options import at_least
 from vcc.data.example import Head
 from vcc.errors import UsageError
 from vcc.tasks import TASKS
@@ -36,6 +37,7 @@ def evaluate(
     """Evaluate a model on a task: a table of its metrics with their 95% intervals, and every answer in a file."""
     from accelerate import PartialState
 
+    at_least(1, length=length, examples=examples, batch_size=batch_size)
     quiet()
     head = choose_head(task, head, model)
     found = task.load(split, data)

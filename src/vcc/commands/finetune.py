@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any
 
+from vcc.commands.options import at_least
 from vcc.data.example import Head
 from vcc.data.features import ExampleTokenizer, TruncationReport
 from vcc.tasks import TASKS
@@ -33,6 +34,14 @@ def finetune(
 
     The run can be stopped at any moment, even by a power cut, and goes on with --resume to the same result.
     """
+    at_least(
+        1,
+        length=length,
+        examples=examples,
+        max_choices=max_choices,
+        eval_every=eval_every,
+        eval_examples=eval_examples,
+    )
     quiet()
     head = choose_head(task, head, model)
     found = task.load("train", data)
