@@ -103,8 +103,10 @@ def test_impossible_combinations_exit_with_2(bert: str, tmp_path: Path, capsys: 
     assert checkpoints(tmp_path / "x") == []
 
 
-def test_a_bug_is_not_shown_as_asked_wrongly(bert: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ValueError that is not meant for a person keeps its traceback, wherever it comes from."""
+def test_a_bug_is_not_shown_as_asked_wrongly(
+    bert: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A ValueError that is not meant for a person is reported as a bug, with its traceback, wherever it comes from."""
 
     def broken(*_: Any, **__: Any) -> None:
         raise ValueError("a bug")
@@ -117,12 +119,75 @@ def test_a_bug_is_not_shown_as_asked_wrongly(bert: str, tmp_path: Path, monkeypa
         "vcc.train.models.wrap",
         "vcc.train.run.Training.__post_init__",
     ):
-        with monkeypatch.context() as planted, pytest.raises(ValueError, match="^a bug$"):
+        with monkeypatch.context() as planted:
             planted.setattr(place, broken)
-            run(*train)
+            assert run(*train) == 1
+            said = capsys.readouterr().err
+            assert "this is a bug in vcc" in said and "Traceback" in said and said.endswith("ValueError: a bug\n\n")
     monkeypatch.setattr("vcc.tasks.needle.Needle.load", broken)
-    with pytest.raises(ValueError, match="^a bug$"):
-        run("evaluate", *start)
+    assert run("evaluate", *start) == 1
+    assert "this is a bug in vcc" in capsys.readouterr().err
+
+
+def test_numbers_that_make_no_sense_are_refused_before_anything_is_done(
+    bert: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = ["finetune", "needle", "--model", bert, "--out", tmp_path / "x", "--lengths", 100, "--length", 100, *FAST]
+    for more in [
+        "--examples 0",
+        "--examples -1",
+        "--eval-every 0",
+        "--eval-every -1",
+        "--eval-examples -1",
+        "--length 0",
+        "--clip nan",
+        "--lr inf",
+        "--weight-decay nan",
+        "--weight-decay -1",
+        "--depths -1",
+        "--depths nan",
+        "--depths 2",
+        "--lengths 0",
+        "--lengths 99999999999",
+        "--train-examples -1",
+        "--train-examples 0",
+        "--seed -1",
+        "--seed 1180591620717411303424",
+        "--task-seed -1",
+        "--lr 0",
+        "--epochs 1e300 --steps 1",
+        "--max-choices 0",
+        "--batch-size 0",
+        "--warmup -1",
+        "--workers -1",
+        "--keep 0",
+        "--minutes nan",
+        "--seed 1e5",
+        "--explore nan",
+        "--window 0",
+        "--budget -1",
+    ]:
+        assert run(*train, *more.split()) == 2, more
+        assert "Traceback" not in capsys.readouterr().err
+    evaluate = ["evaluate", "needle", "--model", bert, "--fresh", "--lengths", 100, "--length", 100, "--device", "cpu"]
+    for more in ("--batch-size 0", "--examples 0", "--examples -5", "--length -1", "--depths 2", "--lengths 0"):
+        assert run(*evaluate, *more.split()) == 2, more
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_message_holds_nothing_that_a_terminal_obeys(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("ask", "no\x1b[2J\x9bsuch\nvcc: forged.txt", "Q") == 2
+    assert capsys.readouterr().err == "vcc: no\\x1b[2J\\x9bsuch\\nvcc: forged.txt: no such file\n"
+
+
+def test_a_question_may_stand_after_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for line in (
+        ["nowhere.txt", "--top", "1", "Q"],
+        ["--top", "1", "nowhere.txt", "Q"],
+        ["nowhere.txt", "Q", "--json"],
+    ):
+        assert run("ask", *line) == 2
+        assert "nowhere.txt: no such file" in capsys.readouterr().err
 
 
 def test_tasks_lists_every_task_with_the_papers_numbers(capsys: pytest.CaptureFixture[str]) -> None:

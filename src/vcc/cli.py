@@ -1,9 +1,13 @@
 """The commands, nothing else. Each is a typed function: its signature is the command line, its docstring the help."""
 
 import ast
+import contextlib
 import importlib
+import io
 import os
+import platform
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,27 +43,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def guarded(work: Callable[[], Any]) -> int:
     """Do the work; failures that a person can do something about become one message and an exit code."""
-    from vcc.errors import Failure, UsageError
+    from vcc.errors import Failure, UsageError, is_out_of_memory
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a letter that the terminal does not know must not end a command
+            stream.reconfigure(errors="backslashreplace")
     try:
         work()
         return 0
     except SystemExit as error:  # the parser has printed its message
         return error.code if isinstance(error.code, int) else 1
     except UsageError as error:
-        print(f"vcc: {error}", file=sys.stderr)
-        return 2
+        return told(str(error), 2)
     except Failure as error:
-        print(f"vcc: {error}", file=sys.stderr)
-        return 1
+        return told(str(error), 1)
     except OSError as error:
         if os.environ.get("VCC_TRACEBACK"):
             raise
-        print(f"vcc: {error} (VCC_TRACEBACK=1 shows where)", file=sys.stderr)
-        return 1
+        return told(f"{error} (VCC_TRACEBACK=1 shows where)", 1)
     except KeyboardInterrupt:
-        print("vcc: interrupted; nothing is left half-written, and a training goes on with --resume", file=sys.stderr)
-        return 130
+        return told("interrupted; nothing is left half-written, and a training goes on with --resume", 130)
+    except Exception as error:
+        if is_out_of_memory(error):
+            return told(f"memory ran out: {error}", 1)
+        return told(bug_report(), 1)
+
+
+def told(message: str, code: int) -> int:
+    """One message to the person, with nothing in it that a terminal obeys, and the exit code."""
+    from vcc.printable import printable_lines
+
+    print(printable_lines(f"vcc: {message}"), file=sys.stderr)
+    return code
+
+
+def bug_report() -> str:
+    """What nobody expected, with all that is needed to mend it."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    versions = [f"Python {platform.python_version()}"]
+    for name in ("vcc-transformers", "torch", "transformers"):
+        with contextlib.suppress(PackageNotFoundError):
+            versions.append(f"{name} {version(name)}")
+    return (
+        "this is a bug in vcc, not a mistake of yours. Please report it with the lines below; they name files of "
+        f"yours, so look through them first.\n{', '.join(versions)}, {platform.platform()}\n{traceback.format_exc()}"
+    )
 
 
 def overview() -> str:

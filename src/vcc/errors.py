@@ -3,6 +3,8 @@
 Everything else that goes wrong is a bug of ours, and keeps its traceback.
 """
 
+from vcc.printable import printable
+
 
 class UsageError(ValueError):
     """It was asked wrongly: exit code 2."""
@@ -24,9 +26,11 @@ class DocumentError(UsageError):
     """A file that cannot be read as a document: names the file and the rule it breaks."""
 
     def __init__(self, source: str, rule: str) -> None:
-        super().__init__(f"{source}: {rule}")
-        self.source = source
-        self.rule = rule
+        self.source, self.rule = printable(source), printable(rule)  # a name may hold anything, even a line end
+        super().__init__(f"{self.source}: {self.rule}")
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:  # so that it comes out of another process as it went in
+        return type(self), (self.source, self.rule)
 
 
 def is_out_of_memory(error: Exception) -> bool:

@@ -176,13 +176,37 @@ def test_what_is_wrong_with_a_file_is_told_before_a_model_is_loaded(monkeypatch:
         assert guarded(work) == 2
 
 
-def test_a_bug_is_not_told_as_a_wrong_command_line(file: str, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_is_not_told_as_a_wrong_command_line(
+    file: str, model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def broken(*_: Any) -> None:
         raise ValueError("a bug")
 
     monkeypatch.setattr(Asker, "ask", broken)
-    with pytest.raises(ValueError, match="a bug"):
-        guarded(lambda: ask(file, ("w1",), model=model))
+    assert guarded(lambda: ask(file, ("w1",), model=model)) == 1
+    assert "this is a bug in vcc" in (said := capsys.readouterr().err) and "ValueError: a bug" in said
+
+
+def test_pages_in_place_of_folders_and_questions_without_words_are_refused(
+    file: str, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for question, page, word in (
+        ("w1", tmp_path, "it is a folder"),
+        ("w1", tmp_path / "no" / "page.html", "there is no folder"),
+        ("\u200b", None, "holds no word"),
+        ("w1 \udcff", None, "not valid UTF-8"),
+    ):
+        assert guarded(lambda: ask(file, (question,), html=page, model=model)) == 2  # noqa: B023
+        assert word in capsys.readouterr().err
+
+
+def test_a_link_where_a_page_is_written_is_replaced_not_followed(file: str, model: str, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("years of work")
+    for name in ("page.html", ".page.html.writing"):
+        (tmp_path / name).symlink_to("precious")
+    ask(file, ("w1",), html=tmp_path / "page.html", model=model)
+    assert (tmp_path / "precious").read_text() == "years of work"
+    assert "<html" in (tmp_path / "page.html").read_text()[:200] and not (tmp_path / "page.html").is_symlink()
 
 
 def test_a_document_from_a_pipe_is_asked_too(file: str, model: str) -> None:

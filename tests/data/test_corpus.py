@@ -81,8 +81,38 @@ def test_a_store_of_something_else_and_a_damaged_one_are_refused(corpus, tmp_pat
         prepare(str(corpus), t5_like(WORDS), tmp_path / "store")
     with (tmp_path / "store" / "tokens.bin").open("r+b") as file:
         file.truncate(4)
-    with pytest.raises(DataError, match="holds 2 tokens of 3 documents, must be 11 of 3"):
+    with pytest.raises(DataError, match="tokens.bin is not what was written"):
         TokenStore.open(tmp_path / "store")
+
+
+@pytest.mark.parametrize("name", ["tokens.bin", "ends.npy"])
+def test_a_flipped_bit_is_seen(name, corpus, tmp_path):
+    prepare(str(corpus), bert_like(WORDS), tmp_path / "store")
+    data = bytearray((tmp_path / "store" / name).read_bytes())
+    data[-1] ^= 1
+    (tmp_path / "store" / name).write_bytes(data)
+    with pytest.raises(DataError, match=f"{name} is not what was written"):
+        prepare(str(corpus), bert_like(WORDS), tmp_path / "store")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "[" * 100_000, "{}", '{"made_of": 1, "sha256": 2}'])
+def test_facts_that_cannot_be_read_are_refused(text, corpus, tmp_path):
+    prepare(str(corpus), bert_like(WORDS), tmp_path / "store")
+    (tmp_path / "store" / "facts.json").write_text(text)
+    with pytest.raises(DataError, match="delete .* and prepare again"):
+        prepare(str(corpus), bert_like(WORDS), tmp_path / "store")
+
+
+def test_a_source_that_changed_is_seen(corpus, tmp_path):
+    first = prepare(str(corpus), bert_like(WORDS), tmp_path / "store")
+    file = next(file for file in sorted(corpus.rglob("*.txt")))
+    held = file.read_text()
+    file.write_text(held + " one")
+    with pytest.raises(DataError, match="has changed since"):
+        prepare(str(corpus), bert_like(WORDS), tmp_path / "store")
+    assert prepare(str(corpus), bert_like(WORDS), tmp_path / "other").digest != first.digest
+    file.write_text(held)
+    assert prepare(str(corpus), bert_like(WORDS), tmp_path / "store").digest == first.digest
 
 
 def test_a_store_is_complete_or_absent(corpus, tmp_path):

@@ -7,6 +7,7 @@ is imported once; each training is a forked child, which starts in milliseconds 
 """
 
 import argparse
+import hashlib
 import json
 import os
 import pickle
@@ -99,6 +100,16 @@ def compare(out: Path, ended: Ended, wanted: tuple[bytes, Any]) -> str:
     return f"leftovers {leftovers}" if leftovers else ""
 
 
+def wrong_start(ended: Ended, newest: Path | None) -> str:
+    """Whether a run went on from another step than that of the newest checkpoint that was good: "" if not.
+
+    A run that began again at step 0 would end the same, and all the work before would be lost in silence.
+    """
+    wanted = f"resuming from {newest}" if newest else "starting at step 0"
+    said = [line for line in ended.said.splitlines() if "resuming from" in line or "starting at step 0" in line]
+    return "" if said[:1] == [wanted] or (said and said[0].endswith(wanted)) else f"not {wanted!r}, but {said}"
+
+
 # --- kills ------------------------------------------------------------------------------------------------------
 
 EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree"}
@@ -171,6 +182,7 @@ def kills(folder: Path, wanted: tuple[bytes, Any], number: int, chance: random.R
         broken = [path.name for path in checkpoints(out) if damage(path)]
         ended = run(out)
         problem = compare(out, ended, wanted) or (f"{broken} not whole" if broken else "")
+        problem = problem or wrong_start(ended, out / held[0] if held else None)
         note = f"resumed from {held[0] if held else 'the start'}"
         outcomes.append(Outcome("kill", where, not problem, problem or note))
     if number < 10:
@@ -178,7 +190,9 @@ def kills(folder: Path, wanted: tuple[bytes, Any], number: int, chance: random.R
     out = folder / "often"
     for _ in range(10):
         kill_after(out, chance.uniform(0.2, seconds))
-    problem = compare(out, run(out), wanted)
+    held = checkpoints(out)
+    ended = run(out)
+    problem = compare(out, ended, wanted) or wrong_start(ended, held[0] if held else None)
     return [*outcomes, Outcome("kill", "ten times in a row", not problem, problem or "resumed")]
 
 
@@ -215,6 +229,17 @@ def edit_manifest(newest: Path, change: Callable[[dict[str, Any]], None]) -> Non
     manifest = json.loads((newest / MANIFEST).read_text())
     change(manifest)
     (newest / MANIFEST).write_text(json.dumps(manifest))
+
+
+def seal_manifest(newest: Path, **values: Any) -> None:
+    """Edited with care: the manifest's own hash is right."""
+
+    def change(manifest: dict[str, Any]) -> None:
+        manifest.update(values)
+        body = {key: value for key, value in manifest.items() if key != "sha256"}
+        manifest["sha256"] = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+    edit_manifest(newest, change)
 
 
 def replace_with_own_hash(newest: Path) -> None:
@@ -277,6 +302,8 @@ def damages(foreign: Path) -> dict[str, Callable[[Path], None]]:
         "manifest: step edited": lambda new: edit_manifest(new, lambda m: m.update(step=8)),
         "manifest: settings edited": lambda new: edit_manifest(new, lambda m: m["run"].update(lr=1.0)),
         "manifest: hash edited with the file": replace_with_own_hash,
+        "manifest: settings a list, hash right": lambda new: seal_manifest(new, run=[1]),
+        "manifest: files a list, hash right": lambda new: seal_manifest(new, files=["a"]),
         "manifest: no list of files": lambda new: edit_manifest(new, lambda m: m.pop("files")),
         "manifest: another format": lambda new: edit_manifest(new, lambda m: m.update(format=99)),
         "a checkpoint of another run": lambda new: (shutil.rmtree(new), shutil.copytree(foreign, new)),
@@ -319,11 +346,10 @@ def damage_cases(folder: Path, wanted: tuple[bytes, Any]) -> list[Outcome]:
             "state swapped with the one before",
             "folders swapped",
         )
-        start_line = "starting at step 0" if both else "resuming from"
         if not problem and len(reported) != 1 + both:
             problem = f"{len(reported)} damaged checkpoints reported"
-        if not problem and start_line not in ended.said:
-            problem = "did not say where it went on"
+        if not problem:
+            problem = wrong_start(ended, None if both else out / "checkpoint-6")
         if not problem and bomb.exists():
             problem = "code from the checkpoint was run"
         note = reported[0].partition("usable: ")[2][:70] if reported else ""

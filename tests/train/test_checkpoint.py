@@ -4,6 +4,8 @@ import hashlib
 import json
 import os
 import shutil
+import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,6 +42,13 @@ def edited(path: Path, **changes: object) -> None:
     (path / MANIFEST).write_text(json.dumps({**manifest, **changes}))
 
 
+def sealed(path: Path, **changes: object) -> None:
+    """Edited with care: the manifest's own hash is right."""
+    edited(path, **changes)
+    body = {key: value for key, value in json.loads((path / MANIFEST).read_text()).items() if key != "sha256"}
+    edited(path, sha256=hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest())
+
+
 def flip(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[7] ^= 1
@@ -74,6 +83,10 @@ HARM: dict[str, Callable[[Path], object]] = {
     "settings edited": lambda path: edited(path, run={}),
     "file and hash edited": forge,
     "hashes edited": lambda path: edited(path, files={}),
+    "settings a list, hash right": lambda path: sealed(path, run=[1]),
+    "files a list, hash right": lambda path: sealed(path, files=["weights"]),
+    "step a list, hash right": lambda path: sealed(path, step=[6]),
+    "a pipe": lambda path: ((path / MANIFEST).unlink(), os.mkfifo(path / MANIFEST)),
     "renamed": lambda path: path.rename(path.with_name("checkpoint-9")),
     "empty": lambda path: (shutil.rmtree(path), path.mkdir()),
     "a file": lambda path: (shutil.rmtree(path), path.touch()),
@@ -167,3 +180,20 @@ def test_two_runs_cannot_write_into_one_folder(tmp_path: Path) -> None:
         pass
     with lock(tmp_path):
         pass
+
+
+def test_processes_that_load_data_do_not_keep_the_lock_of_a_run_that_was_killed(tmp_path: Path) -> None:
+    holder = os.fork()
+    if holder == 0:
+        with lock(tmp_path):
+            if (loader := os.fork()) == 0:
+                time.sleep(30)
+                os._exit(0)
+            (tmp_path / "loader").write_text(str(loader))
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(holder, 0)
+    try:
+        with lock(tmp_path):  # though the loader lives on
+            pass
+    finally:
+        os.kill(int((tmp_path / "loader").read_text()), signal.SIGKILL)

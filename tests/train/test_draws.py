@@ -1,12 +1,20 @@
 """What a run reads: draw d of a run is the same whenever and wherever it is read."""
 
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from tests.data.words import bert_like
 from vcc.data.example import Example
 from vcc.data.features import ExampleTokenizer
+from vcc.data.haystack import Generated
 from vcc.tasks.needle import Needle
 from vcc.train.draws import MaskedSequences, TaskExamples, fingerprint
+
+EXAMPLES = [
+    Example(str(i), f"q{i}", f"document {i // 3}", ("a",), ((0, 3),), ("a", "b"), 0, "g", {"n": 1}) for i in range(41)
+]
 
 
 def test_an_example_is_the_same_in_every_epoch() -> None:
@@ -34,3 +42,30 @@ def test_data_sets_have_different_fingerprints() -> None:
     found = [fingerprint(few), fingerprint(few[:8]), fingerprint([other[i] for i in range(9)])]
     found.append(fingerprint([*few[:8], replace(few[8], question="another")]))
     assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 3, 7, 20, 39, 40])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"label": 1}, {"question": "?"}, {"document": "another document"}, {"answers": ("b",)},
+        {"answer_spans": ((1, 3),)}, {"choices": ("a", "c")}, {"id": "x"}, {"meta": {"n": 2}},
+    ],
+)  # fmt: skip
+def test_a_change_of_any_example_is_seen(place: int, change: dict[str, Any]) -> None:
+    changed = [replace(example, **change) if i == place else example for i, example in enumerate(EXAMPLES)]
+    assert fingerprint(changed) != fingerprint(EXAMPLES) == fingerprint(list(EXAMPLES))
+
+
+def test_order_and_number_count() -> None:
+    assert len({fingerprint(EXAMPLES), fingerprint(EXAMPLES[:-1]), fingerprint(EXAMPLES[::-1])}) == 3
+
+
+def test_generated_examples_are_told_by_all_they_are_made_of() -> None:
+    def generated(texts: list[str]) -> Generated:
+        return Generated(10**9, lambda i: EXAMPLES[i % 41], (texts,))
+
+    texts = [f"text {i}" for i in range(100)]
+    changed = [*texts[:57], "other", *texts[58:]]
+    assert fingerprint(generated(texts)) == fingerprint(generated(texts)) != fingerprint(generated(changed))
+    assert fingerprint(Generated(5, lambda i: EXAMPLES[i])) != fingerprint(Generated(6, lambda i: EXAMPLES[i]))

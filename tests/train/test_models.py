@@ -9,7 +9,7 @@ from tests.data.words import bert_like
 from tests.train import small
 from tests.train.test_baselines import CONFIGS
 from vcc.errors import UsageError
-from vcc.train.models import ModelChoice, load_model, paper_settings, resolve
+from vcc.train.models import ModelChoice, load_model, load_tokenizer, paper_settings, resolve
 from vcc.train.objectives import Answering
 
 
@@ -29,7 +29,7 @@ def test_a_model_that_cannot_be_wrapped_is_refused_with_the_types_that_can(tmp_p
     CONFIGS["longformer"].save_pretrained(tmp_path)
     choice = ModelChoice(str(tmp_path), fresh=True)
     with pytest.raises(UsageError, match=r"cannot wrap LongformerFor.*bert, electra.*--vcc false"):
-        load_model(choice, AutoModelForQuestionAnswering, 64, 0, 205)
+        load_model(choice, AutoModelForQuestionAnswering, 64, 0, load_tokenizer(choice), new_head=True)
 
 
 def test_segments_are_numbered_for_models_that_know_them() -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import torch
 from rich.console import Console
 
+from vcc.commands.options import at_least
 from vcc.data.example import Head
 from vcc.errors import UsageError
 from vcc.tasks import TASKS
@@ -36,6 +37,7 @@ def evaluate(
     """Evaluate a model on a task: a table of its metrics with their 95% intervals, and every answer in a file."""
     from accelerate import PartialState
 
+    at_least(1, length=length, examples=examples, batch_size=batch_size)
     quiet()
     head = choose_head(task, head, model)
     found = task.load(split, data)
@@ -45,7 +47,7 @@ def evaluate(
     length = length or task.recipe(head).length
     place = PartialState(cpu=device == "cpu" or not torch.cuda.is_available()).device
     tokenizer = load_tokenizer(model)
-    network = load_model(model, AUTO_CLASSES[head], length, 0, len(tokenizer)).to(place)
+    network = load_model(model, AUTO_CLASSES[head], length, 0, tokenizer, new_head=False).to(place)
     predictor = Predictor.of(task, head, network, tokenizer, length, batch_size)
     kind = precision if precision != "auto" else "bf16" if place.type == "cuda" else "fp32"
     types = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

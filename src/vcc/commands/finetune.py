@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any
 
+from vcc.commands.options import at_least
 from vcc.data.example import Head
 from vcc.data.features import ExampleTokenizer, TruncationReport
 from vcc.tasks import TASKS
@@ -33,6 +34,14 @@ def finetune(
 
     The run can be stopped at any moment, even by a power cut, and goes on with --resume to the same result.
     """
+    at_least(
+        1,
+        length=length,
+        examples=examples,
+        max_choices=max_choices,
+        eval_every=eval_every,
+        eval_examples=eval_examples,
+    )
     quiet()
     head = choose_head(task, head, model)
     found = task.load("train", data)
@@ -41,7 +50,7 @@ def finetune(
     length = length or recipe.length
     settled = settle(training, recipe, len(chosen))
     tokenizer = load_tokenizer(model)
-    network = load_model(model, AUTO_CLASSES[head], length, settled.seed, len(tokenizer))
+    network = load_model(model, AUTO_CLASSES[head], length, settled.seed, tokenizer, new_head=True)
     tokenize = ExampleTokenizer(tokenizer, head, length, recipe.target_length, max_choices)
     answering = Answering.of(network, tokenizer, head, length)
     sample = [tokenize(chosen[i]) for i in range(0, len(chosen), max(1, len(chosen) // SAMPLE))]

@@ -5,15 +5,14 @@ from typing import Annotated
 
 from rich.console import Console
 from rich.filesize import decimal
-from rich.table import Table
-from rich.text import Text as Styled
 
-from vcc.commands.documents import Model, bar
+from vcc.commands.documents import AS_USUAL, Model, Most, bar
 from vcc.documents.formats.read import read_text
 from vcc.documents.shipped import load_asker
 from vcc.documents.store import Store, as_tensors, default_store
 from vcc.documents.text import Text
-from vcc.errors import UsageError
+from vcc.errors import Failure, UsageError
+from vcc.printable import printable
 
 
 def index(
@@ -21,18 +20,21 @@ def index(
     list: Annotated[bool, "show the indexes and their sizes"] = False,
     clear: Annotated[bool, "remove all indexes"] = False,
     model: Model = None,
+    most: Most = AS_USUAL,
 ) -> None:
     """Read documents once and keep what asking needs, so that every question is fast."""
     if sum((bool(file), list, clear)) != 1:
         raise UsageError("name documents to read, or give one of --list and --clear")
-    store, console = default_store(), Console(highlight=False)
+    store, console = default_store(not_kept), Console(highlight=False)
     if list:
-        show(console, store)
+        show(store)
     elif clear:
         number, size = store.clear()
         console.print(f"removed {several(number)}, {decimal(size)}")
     else:
-        for text in [read_text(name) for name in file]:  # all files before the first is indexed: one may be missing
+        for text in [
+            read_text(name, most.limits) for name in file
+        ]:  # all files before the first is indexed: one may be missing
             console.print(keep(store, text, model), markup=False, soft_wrap=True)
 
 
@@ -48,20 +50,22 @@ def keep(store: Store, text: Text, model: str | None) -> str:
     return f"{text.title}: {made.tokens:,} tokens, {speed}, {decimal(size)} on disk"
 
 
-def show(console: Console, store: Store) -> None:
-    """All indexes, and the room they take."""
+def show(store: Store) -> None:
+    """All indexes, and the room they take. Plain lines: a table of many thousands would take minutes to lay out."""
     entries = store.entries()
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("document", "from"):
-        table.add_column(name, overflow="fold")
-    for name in ("tokens", "size"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for entry in entries:
-        table.add_row(Styled(entry.title), Styled(entry.source), f"{entry.tokens:,}", decimal(entry.size))
-    if entries:
-        console.print(table)
+    lines = [
+        f"{entry.tokens:>13,}  {decimal(entry.size):>9}  {entry.title}"
+        + (f"  ({entry.source})" if entry.source else "")
+        for entry in entries
+    ]
+    if lines:
+        print("\n".join([f"{'tokens':>13}  {'size':>9}  document", *map(printable, lines)]))
     total = decimal(sum(entry.size for entry in entries))
-    console.print(f"{several(len(entries))}, {total}, in {store.folder}", style="dim", markup=False, soft_wrap=True)
+    print(printable(f"{several(len(entries))}, {total}, in {store.folder}"))
+
+
+def not_kept(problem: str) -> None:
+    raise Failure(problem)
 
 
 def several(number: int) -> str:

@@ -14,6 +14,7 @@
 import argparse
 import dataclasses
 import inspect
+import math
 import types
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
@@ -59,7 +60,9 @@ def call(function: Callable[..., Any], arguments: Sequence[str], program: str) -
     needed = [action for action in parser._actions if action.required]
     shown = [f"{a.option_strings[0]} {a.metavar}" if a.option_strings else str(a.metavar) for a in needed]
     parser.usage = " ".join([program, *sorted(shown, key=lambda text: text.startswith("--")), "[options]"])
-    values = vars(parser.parse_args(arguments))
+    # Where any number of words is taken, they may stand on both sides of an option: vcc ask FILE --top 1 "Q".
+    words = any(action.nargs == "*" for action in parser._actions)
+    values = vars((parser.parse_intermixed_args if words else parser.parse_args)(arguments))
     if late := registries.keys() - takes.keys():
         parser.error(f"{', '.join(late).upper()} must come first, before the options")
     try:
@@ -69,6 +72,13 @@ def call(function: Callable[..., Any], arguments: Sequence[str], program: str) -
     for name in [name for name in keywords if signature[name].kind is inspect.Parameter.VAR_KEYWORD]:
         keywords |= keywords.pop(name)
     return function(**keywords)
+
+
+def at_least(least: int, **given: float | None) -> None:
+    """Refuse numbers below `least`, by the names of their options; None stands for what was not given."""
+    for name, value in given.items():
+        if value is not None and not value >= least:
+            raise UsageError(f"--{name.replace('_', '-')} is {value}: it must be at least {least}")
 
 
 def _section(parser: argparse.ArgumentParser, kind: Any) -> Any:
@@ -174,8 +184,10 @@ def _reader(kind: Any) -> tuple[Callable[[str], Any], str]:
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is bool:
         return _read_bool, "true|false"
-    if kind in (int, float, str, Path):
-        return kind, {int: "N", float: "X", str: "TEXT", Path: "PATH"}[kind]
+    if kind is float:
+        return _read_finite, "X"
+    if kind in (int, str, Path):
+        return kind, {int: "N", str: "TEXT", Path: "PATH"}[kind]
     if origin is Literal:
         return _read_literal(arguments), "|".join(str(value) for value in arguments)
     if origin is Union:
@@ -190,6 +202,16 @@ def _reader(kind: Any) -> tuple[Callable[[str], Any], str]:
         read_tuple.__name__ = f"list such as {shown},{shown}"
         return read_tuple, f"{shown},..."
     raise TypeError(f"an option of type {kind} is not supported")
+
+
+def _read_finite(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a finite number")
+    return value
 
 
 def _read_bool(text: str) -> bool:

@@ -7,8 +7,10 @@ from typing import Annotated
 import torch
 from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM
 
+from vcc.commands.options import at_least
 from vcc.data.corpus import prepare
 from vcc.data.pretrain import MaskedLM, PretrainDataset, SpanCorruption
+from vcc.errors import UsageError
 from vcc.tasks.paper import ENCODER_DECODER_PRETRAINING, ENCODER_PRETRAINING
 from vcc.train.draws import MaskedSequences
 from vcc.train.models import ModelChoice, load_model, load_tokenizer, reads_and_writes, vip_name
@@ -39,6 +41,12 @@ def pretrain(
     """
     from accelerate import PartialState
 
+    at_least(1, length=length, mean_span=mean_span, cluster_window=cluster_window)
+    for name, share in (("mask-ratio", mask_ratio), ("cluster-density", cluster_density)):
+        if share is not None and not 0 < share < 1:
+            raise UsageError(f"--{name} is {share}: it must lie between 0 and 1")
+    if not tokens_per_byte > 0:
+        raise UsageError(f"--tokens-per-byte is {tokens_per_byte}: it must be greater than 0")
     quiet()
     tokenizer = load_tokenizer(model)
     writes = reads_and_writes(model)
@@ -60,13 +68,14 @@ def pretrain(
     )
     settled = settle(training, suggested, sequences.per_epoch, suggested.steps)
     auto_class = AutoModelForSeq2SeqLM if writes else AutoModelForMaskedLM
-    network = load_model(model, auto_class, length, settled.seed, len(tokenizer))
+    network = load_model(model, auto_class, length, settled.seed, tokenizer, new_head=True)
     what = {
         "recipe": "pretrain",
         "source": data,
         "hiding": {name: value for name, value in asdict(hiding).items() if isinstance(value, int | float | None)},
         "length": length,
         "tokens": len(store.tokens),
+        "data": store.digest,
         "documents": len(store.ends),
         "tokens_per_byte": tokens_per_byte,
         "model": model.model,

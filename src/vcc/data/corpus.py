@@ -20,9 +20,12 @@ from numpy.typing import NDArray
 
 from vcc.data.records import Record, hub_rows, open_text, read_records
 from vcc.errors import DataError
+from vcc.files import force, sha256_of, write_whole
 
 PLAIN = (".txt", ".md", ".text")
 RECORDS = (".jsonl", ".json", ".parquet")
+TOKENS, ENDS, FACTS = "tokens.bin", "ends.npy", "facts.json"
+KEPT = {"made_of", "dtype", "tokens", "documents", "report", "sha256"}  # what facts.json says
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,8 @@ def stream_texts(source: str, field: str = "text") -> Iterator[Text]:
             raise DataError(f"{source}: no such file or folder")
         yield from (_text(record, field, source) for record in hub_rows(source, "train", streaming=True))
         return
-    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     found = 0
-    for file in files:
+    for file in source_files(path):
         suffixes = set(file.suffixes)
         if suffixes & set(RECORDS):
             for record in read_records(file):
@@ -134,19 +136,56 @@ class TokenStore:
     tokens: NDArray[Any]  # (N,), memory-mapped
     ends: NDArray[np.int64]  # (documents,)
     report: str
+    digest: str = ""  # of all of it
 
     @staticmethod
     def open(folder: str | Path) -> "TokenStore":
+        """Every byte is compared with its hash: training on damaged tokens would look like training."""
         folder = Path(folder)
-        facts = json.loads((folder / "facts.json").read_text())
-        tokens = np.memmap(folder / "tokens.bin", dtype=facts["dtype"], mode="r")
-        ends = np.load(folder / "ends.npy", mmap_mode="r")
+        facts = read_facts(folder)
+        for name in (TOKENS, ENDS):
+            if not (folder / name).is_file() or sha256_of(folder / name) != facts["sha256"][name]:
+                raise DataError(f"{folder / name} is not what was written: damaged, delete {folder} and prepare again")
+        tokens = np.memmap(folder / TOKENS, dtype=facts["dtype"], mode="r")
+        ends = np.load(folder / ENDS, mmap_mode="r")
         if len(tokens) != facts["tokens"] or len(ends) != facts["documents"]:
             raise DataError(
                 f"{folder}: holds {len(tokens)} tokens of {len(ends)} documents, must be {facts['tokens']} "
                 f"of {facts['documents']}: damaged, delete it and prepare again"
             )
-        return TokenStore(tokens, ends, facts["report"])
+        return TokenStore(tokens, ends, facts["report"], "".join(facts["sha256"].values()))
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        well_formed = (
+            facts.keys() >= KEPT and facts["sha256"].keys() == {TOKENS, ENDS} and isinstance(facts["made_of"], dict)
+        )
+    except (OSError, ValueError, RecursionError, AttributeError, TypeError) as error:
+        raise DataError(f"{folder}: {FACTS} cannot be read ({error}): delete {folder} and prepare again") from error
+    if not well_formed:
+        raise DataError(f"{folder}: {FACTS} is damaged or of another version: delete {folder} and prepare again")
+    return facts
+
+
+def source_digest(source: str) -> str:
+    """SHA-256 of all files of a source, by name and content; "" for one of the hub, whose name has to do."""
+    path = Path(source).expanduser()
+    if not path.exists():
+        return ""
+    digest = hashlib.sha256()
+    for file in source_files(path):
+        digest.update(f"{file.relative_to(path)} {sha256_of(file)}\n".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+def source_files(path: Path) -> list[Path]:
+    """A file itself, or what a folder holds of files that can be read."""
+    if path.is_file():
+        return [path]
+    known = set(PLAIN + RECORDS)
+    return sorted(file for file in path.rglob("*") if set(file.suffixes) & known and file.is_file())
 
 
 def prepare(
@@ -158,9 +197,19 @@ def prepare(
     while the others wait.
     """
     folder = Path(folder)
-    wanted = {"source": source, "field": field, "limit": limit, "tokenizer": _fingerprint(tokenizer)}
+    wanted = {
+        "source": source,
+        "source_sha256": source_digest(source),
+        "field": field,
+        "limit": limit,
+        "tokenizer": _fingerprint(tokenizer),
+    }
     if folder.exists():
-        there = json.loads((folder / "facts.json").read_text())["made_of"]
+        there = read_facts(folder)["made_of"]
+        if {**there, "source_sha256": wanted["source_sha256"]} == wanted != there:
+            raise DataError(
+                f"{source} has changed since {folder} was prepared from it: delete {folder} to use the new text"
+            )
         if there != wanted:
             raise DataError(f"{folder}: was prepared from {there}, not {wanted}: delete it or name another folder")
         return TokenStore.open(folder)
@@ -171,7 +220,7 @@ def prepare(
     dtype = "uint16" if len(tokenizer) <= 2**16 else "uint32"
     end_mark = tokenizer.sep_token_id if tokenizer.cls_token_id is not None else tokenizer.eos_token_id
     ends, total = [], 0
-    with (aside / "tokens.bin").open("wb") as out:
+    with (aside / TOKENS).open("wb") as out:
         for text in stream_texts(source, field):
             if report.keeps(text.component):
                 ids = tokenizer(text.text, add_special_tokens=False, verbose=False)["input_ids"]
@@ -182,9 +231,17 @@ def prepare(
         os.fsync(out.fileno())
     if not ends:
         raise DataError(f"{source}: nothing is left after the filter\n{report}")
-    np.save(aside / "ends.npy", np.asarray(ends, dtype=np.int64))
-    facts = {"made_of": wanted, "dtype": dtype, "tokens": total, "documents": len(ends), "report": str(report)}
-    (aside / "facts.json").write_text(json.dumps(facts, indent=1))
+    np.save(aside / ENDS, np.asarray(ends, dtype=np.int64))
+    force(aside / ENDS)
+    facts = {
+        "made_of": wanted,
+        "dtype": dtype,
+        "tokens": total,
+        "documents": len(ends),
+        "report": str(report),
+        "sha256": {name: sha256_of(aside / name) for name in (TOKENS, ENDS)},
+    }
+    write_whole(aside / FACTS, json.dumps(facts, indent=1))
     aside.rename(folder)
     return TokenStore.open(folder)
 

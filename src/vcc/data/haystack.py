@@ -8,7 +8,7 @@ from typing import overload
 import numpy as np
 
 from vcc.data.example import Example
-from vcc.errors import DataError
+from vcc.errors import DataError, UsageError
 
 TOKENS_PER_WORD = 1.4  # lengths are asked for in tokens, before any tokenizer is known; most texts have fewer
 GAP = "\n\n"
@@ -86,10 +86,12 @@ def hide(passages: Sequence[str], filler: Sequence[str], depths: Sequence[float]
 
 
 class Generated(Sequence[Example]):
-    """Examples made when asked for, each from its index alone."""
+    """Examples made when asked for, each from its index alone and from `made_of`, the texts that were read for them."""
 
-    def __init__(self, size: int, make: Callable[[int], Example]) -> None:
-        self.size, self.make = size, make
+    def __init__(self, size: int, make: Callable[[int], Example], made_of: Sequence[Sequence[object]] = ()) -> None:
+        if size < 1:
+            raise UsageError(f"{size} examples: there must be at least 1")
+        self.size, self.make, self.made_of = size, make, made_of
 
     def __len__(self) -> int:
         return self.size

@@ -5,10 +5,9 @@ Torch and transformers take seconds to import, so they wait until a model is the
 
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vcc.errors import ModelError
-from vcc.hosts.quiet import quietly
 
 if TYPE_CHECKING:
     from vcc.documents.asker import Asker
@@ -36,18 +35,13 @@ def load_asker(folder: str | None = None) -> "Asker":
     if not (path / "config.json").is_file():
         raise ModelError(f"{path} is not the folder of a saved model: it has no config.json")
     import torch
-    from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+    from transformers import AutoModelForQuestionAnswering
 
     from vcc.documents.asker import Asker
+    from vcc.hosts.load import check_vocabulary, load_model, load_tokenizer
 
-    try:
-        with quietly():
-            tokenizer: Any = AutoTokenizer.from_pretrained(path, local_files_only=True)
-            model, info = AutoModelForQuestionAnswering.from_pretrained(
-                path, local_files_only=True, dtype=torch.float32, output_loading_info=True
-            )
-    except (OSError, ValueError) as error:
-        raise ModelError(f"no question-answering model could be loaded from {path}: {error}") from error
-    if info["missing_keys"]:  # they would be random numbers
-        raise ModelError(f"{path} is not a model that answers questions: no weights {', '.join(info['missing_keys'])}")
-    return Asker(model.to("cuda" if torch.cuda.is_available() else "cpu").eval(), tokenizer)
+    tokenizer = load_tokenizer(path, local=True)
+    model, _ = load_model(path, AutoModelForQuestionAnswering, local=True)
+    check_vocabulary(model, tokenizer)
+    place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return Asker(model.to(place).eval(), tokenizer)  # type: ignore[arg-type]

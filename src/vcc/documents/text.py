@@ -6,12 +6,17 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeVar
+
+from vcc.printable import printable
 
 # Invisible characters that change offsets and nothing else: byte-order mark, soft hyphen, zero-width marks.
 INVISIBLE = dict.fromkeys((0xFEFF, 0x00AD, 0x200B, 0x2060, 0x200E, 0x200F))
 LIGATURES = {0xFB00: "ff", 0xFB01: "fi", 0xFB02: "fl", 0xFB03: "ffi", 0xFB04: "ffl", 0xFB05: "st", 0xFB06: "st"}
-CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
+CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\u202a-\u202e\u2066-\u2069]")  # and what turns directions
+MOST_MARKS = 30  # on one letter, as Unicode's stream-safe text has it
+LONGEST_LABEL = 300  # characters
 
 SENTENCE_END = re.compile(r"""[.!?][."')\]”’]*\s+(?=["'“‘(\[]*[A-Z0-9])|\n[^\S\n]*\n\s*""")
 ABBREVIATION = re.compile(
@@ -19,7 +24,7 @@ ABBREVIATION = re.compile(
     r"|\b[A-Z]|^\s*\(?[\dIVXivx]{1,4}(?:\.\d+)*)\.\s*$",
     re.MULTILINE,
 )
-INSTALL = "pip install 'vcc-transformers[documents]'"  # brings what PDF, DOCX and PNG need
+INSTALL = "pip install 'vcc-transformers[documents]'"  # brings what PDF and PNG need
 BEGINNING = "beginning"  # the label of what stands before the first heading
 SENTENCE_REACH = 500  # characters looked at on each side of a span; legal sentences can run over a page
 
@@ -124,9 +129,19 @@ def normalise(text: str) -> str:
     text = re.sub(r"\r\n?|[\u2028\u0085]", "\n", text)
     text = re.sub(r"[\f\v\u2029]", "\n\n", text).translate(INVISIBLE | LIGATURES)
     text = CONTROL.sub("", text).replace("\xa0", " ")
-    text = unicodedata.normalize("NFC", text)
-    text = re.sub(r"[^\S\n]+$", "", text, flags=re.MULTILINE)
+    if not text.isascii():
+        # Sorting the marks on one letter takes quadratic time: no letter of any script has more than a few.
+        text = marks().sub(r"\1", unicodedata.normalize("NFC", marks().sub(r"\1", text)))
+    text = "\n".join(line.rstrip() for line in text.split("\n"))
     return re.sub(r"\n{3,}", "\n\n", text).strip("\n")
+
+
+@cache
+def marks() -> re.Pattern[str]:
+    """Combining marks in a row, more than a letter can have; the group holds as many as it may keep."""
+    combining = unicodedata.combining
+    found = [chr(c) for c in range(0x300, 0x20000) if all(map(combining, unicodedata.normalize("NFD", chr(c))))]
+    return re.compile(f"([{''.join(found)}]{{{MOST_MARKS}}})[{''.join(found)}]+")
 
 
 def join_pieces(pieces: Iterable[tuple[str, str]]) -> tuple[str, tuple[Part, ...]]:
@@ -137,6 +152,12 @@ def join_pieces(pieces: Iterable[tuple[str, str]]) -> tuple[str, tuple[Part, ...
     parts, start = [], 0
     for index, (label, body) in enumerate(filled):
         end = start + len(body) + (2 if index + 1 < len(filled) else 0)  # the blank line goes with the part before it
-        parts.append(Part(" ".join(label.split()), start, end))
+        parts.append(Part(shown_label(label), start, end))
         start = end
     return "\n\n".join(body for _, body in filled), tuple(parts)
+
+
+def shown_label(label: str) -> str:
+    """One line that a terminal can show, not too long."""
+    words = printable(" ".join(normalise(label[: 10 * LONGEST_LABEL]).split()))
+    return words if len(words) <= LONGEST_LABEL else words[: LONGEST_LABEL - 1] + "…"

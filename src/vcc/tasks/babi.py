@@ -11,7 +11,7 @@ from vcc.data.example import Example, Prediction
 from vcc.data.haystack import TOKENS_PER_WORD, Generated, hide
 from vcc.data.records import Record, load_records
 from vcc.errors import DataError
-from vcc.tasks.books import DEPTHS, LENGTHS, SEED, book_paragraphs, pick
+from vcc.tasks.books import DEPTHS, LENGTHS, SEED, book_paragraphs, check_places, pick
 from vcc.tasks.needle import needle_scores
 from vcc.tasks.task import SPLITS, Split, Task
 
@@ -42,6 +42,7 @@ class BabiInBooks(Task):
     max_answer_tokens = 8
 
     def load(self, split: Split, source: str | None = None) -> Sequence[Example]:
+        check_places(self.lengths, self.depths, self.seed)
         hay = book_paragraphs(split, source)
         records = load_records("babi", "test" if split == "test" else "train", source, self.hub)
         stories = [record for record in records if record.get("task") in self.tasks]
@@ -67,7 +68,7 @@ class BabiInBooks(Task):
                 meta={"length": length, "depth": depth},
             )
 
-        return Generated(len(stories), make)
+        return Generated(len(stories), make, ([story.fields for story in stories], hay.owners, hay.texts))
 
     def metrics(self, predictions: Sequence[Prediction], examples: Sequence[Example]) -> dict[str, float]:
         return needle_scores(predictions, examples)

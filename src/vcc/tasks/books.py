@@ -14,6 +14,7 @@ from vcc.errors import UsageError
 # What the options of every such task mean.
 LENGTHS = "tokens of an input; of several, each example has the next"
 DEPTHS = "where it is hidden, 0 first to 1 last; of several, each example has the next; none: anywhere"
+LONGEST = 10**8
 SEED = "of what is hidden, where and in what"
 
 
@@ -36,11 +37,18 @@ def _read_books(split: str, source: str | None) -> Paragraphs:
     )
 
 
-def pick(i: int, lengths: Sequence[int], depths: Sequence[float], rng: np.random.Generator) -> tuple[int, float]:
-    """The length and depth of example i: each length in turn, at each depth in turn (none given: a random one)."""
-    if not lengths or min(lengths) < 32:
-        raise UsageError(f"lengths {tuple(lengths)} must be one or more numbers of tokens, each at least 32")
+def check_places(lengths: Sequence[int], depths: Sequence[float], seed: int) -> None:
+    """Before an example is made: minutes later would be too late."""
+    if not lengths or min(lengths) < 32 or max(lengths) > LONGEST:
+        rule = f"must be one or more numbers of tokens, each from 32 to {LONGEST:,}"
+        raise UsageError(f"lengths {tuple(lengths)} {rule}")
     if not all(0 <= depth <= 1 for depth in depths):
         raise UsageError(f"depths {tuple(depths)} must lie in 0..1")
+    if not 0 <= seed < 2**63:
+        raise UsageError(f"seed {seed} must lie in 0..2^63 - 1")
+
+
+def pick(i: int, lengths: Sequence[int], depths: Sequence[float], rng: np.random.Generator) -> tuple[int, float]:
+    """The length and depth of example i: each length in turn, at each depth in turn (none given: a random one)."""
     depth = depths[i // len(lengths) % len(depths)] if depths else float(rng.random())
     return lengths[i % len(lengths)], depth

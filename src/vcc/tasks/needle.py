@@ -9,7 +9,7 @@ import numpy as np
 from vcc.data.example import Example, Prediction
 from vcc.data.haystack import TOKENS_PER_WORD, Generated, hide
 from vcc.errors import DataError, UsageError
-from vcc.tasks.books import DEPTHS, LENGTHS, SEED, book_paragraphs, pick
+from vcc.tasks.books import DEPTHS, LENGTHS, SEED, book_paragraphs, check_places, pick
 from vcc.tasks.metrics import answer_scores, exact_by
 from vcc.tasks.task import SPLITS, Split, Task
 
@@ -55,6 +55,7 @@ class Needle(Task):
     def load(self, split: Split, source: str | None = None) -> Sequence[Example]:
         if source is not None:
             raise DataError(f"needle is made, not read: it takes no source (got {source!r})")
+        check_places(self.lengths, self.depths, self.seed)
         if not 1 <= self.pairs <= len(KEYS):
             raise UsageError(f"pairs {self.pairs} must lie in 1..{len(KEYS)}")
         count = self.train_examples if split == "train" else SIZES[split]
@@ -157,6 +158,7 @@ class NeedleInBooks(Task):
     max_answer_tokens = 8
 
     def load(self, split: Split, source: str | None = None) -> Sequence[Example]:
+        check_places(self.lengths, self.depths, self.seed)
         if not 1 <= self.pairs <= len(CITIES):
             raise UsageError(f"pairs {self.pairs} must lie in 1..{len(CITIES)}")
         hay = book_paragraphs(split, source)
@@ -182,7 +184,7 @@ class NeedleInBooks(Task):
                 meta={"length": length, "depth": depth},
             )
 
-        return Generated(count, make)
+        return Generated(count, make, (hay.owners, hay.texts))
 
     def metrics(self, predictions: Sequence[Prediction], examples: Sequence[Example]) -> dict[str, float]:
         return needle_scores(predictions, examples)

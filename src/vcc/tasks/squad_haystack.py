@@ -8,7 +8,7 @@ import numpy as np
 
 from vcc.data.example import Example, Prediction
 from vcc.data.haystack import TOKENS_PER_WORD, Generated, Paragraphs, hide
-from vcc.tasks.books import DEPTHS, LENGTHS, SEED, book_paragraphs, pick
+from vcc.tasks.books import DEPTHS, LENGTHS, SEED, book_paragraphs, check_places, pick
 from vcc.tasks.metrics import check_pairs, exact_by
 from vcc.tasks.squad import Squad, squad_scores
 from vcc.tasks.task import SPLITS, Split, Task
@@ -38,6 +38,7 @@ class SquadHaystack(Task):
     no_answer = True
 
     def load(self, split: Split, source: str | None = None) -> Sequence[Example]:
+        check_places(self.lengths, self.depths, self.seed)
         questions = Squad().load(split, source)
         if self.filler == "books":
             hay = book_paragraphs(split, source)
@@ -55,7 +56,7 @@ class SquadHaystack(Task):
                 example, document=hidden.document, answer_spans=spans, meta={"length": length, "depth": depth}
             )
 
-        return Generated(len(questions), make)
+        return Generated(len(questions), make, (questions, hay.owners, hay.texts))
 
     def metrics(self, predictions: Sequence[Prediction], examples: Sequence[Example]) -> dict[str, float]:
         check_pairs(predictions, examples)

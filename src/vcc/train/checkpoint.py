@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from vcc.errors import Failure
 from vcc.files import force, sha256_of
@@ -192,7 +192,25 @@ def lock(root: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise CheckpointError(f"another run is writing into {root}: wait for it, or use another --out") from error
-        yield
+        _held.add(file)
+        try:
+            yield
+        finally:
+            _held.discard(file)
+
+
+_held: set[IO[str]] = set()
+
+
+def _let_go() -> None:
+    """In a process that loads data: it inherits the lock, and would hold it for seconds after the run was killed."""
+    for file in _held:
+        file.close()
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
 
 
 def remove_leftovers(root: Path) -> None:
@@ -220,8 +238,10 @@ def _manifest(path: Path) -> dict[str, Any] | None:
         manifest = json.loads((path / MANIFEST).read_bytes())
     except (ValueError, RecursionError):
         return None
-    known = isinstance(manifest, dict) and manifest.keys() == {"format", "step", "run", "files", "sha256"}
-    return manifest if known else None
+    kinds = {"format": int, "step": int, "run": dict, "files": dict, "sha256": str}
+    if not isinstance(manifest, dict) or manifest.keys() != kinds.keys():
+        return None
+    return manifest if all(isinstance(manifest[name], kind) for name, kind in kinds.items()) else None
 
 
 def _digest_of(body: Mapping[str, Any]) -> str:

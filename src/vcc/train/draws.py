@@ -6,13 +6,15 @@ d, so that step k reads the same after a restart, and on any number of processes
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import replace
+from itertools import chain
 
 import torch
 from torch.utils.data import Dataset, Sampler
 
 from vcc.data.example import Example
 from vcc.data.features import ExampleTokenizer, Features
+from vcc.data.haystack import Generated
 from vcc.data.pretrain import Masked, PretrainDataset
 
 
@@ -59,8 +61,28 @@ class MaskedSequences(Dataset[Masked]):
 
 
 def fingerprint(examples: Sequence[Example]) -> str:
-    """Tells one data set from another by nine of its examples, wherever its files lie."""
-    digest = hashlib.sha256()
-    for i in range(9):
-        digest.update(repr(asdict(examples[i * (len(examples) - 1) // 8])).encode())
-    return digest.hexdigest()[:16]
+    """Tells one data set from another by all of its examples, wherever its files lie.
+
+    Of generated ones, by all that they are made of and by nine of them: making all could take as long as training.
+    """
+    digest = hashlib.sha256(f"{len(examples)} examples".encode())
+    documents: dict[str, str] = {}  # many questions share a document, which is long
+
+    def add(item: object) -> None:
+        if isinstance(item, Example):
+            if item.document not in documents:
+                documents[item.document] = hashlib.sha256(as_bytes(item.document)).hexdigest()
+            item = replace(item, document="", answer_spans=()), item.answer_spans, documents[item.document]
+        digest.update(as_bytes(repr(item)))
+
+    if isinstance(examples, Generated):
+        for item in chain.from_iterable(examples.made_of):
+            add(item)
+        examples = [examples[i * (len(examples) - 1) // 8] for i in range(9)]
+    for example in examples:
+        add(example)
+    return digest.hexdigest()[:32]
+
+
+def as_bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")  # JSON may hold halves of surrogate pairs

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from vcc.config import VccConfig
 from vcc.data.example import Head
 from vcc.errors import UsageError
+from vcc.hosts import load
 from vcc.hosts.families import FAMILIES, Positions, find_family
 from vcc.hosts.long_input import Wrapped
 from vcc.hosts.wrap import unwrap, wrap
@@ -60,20 +61,12 @@ def resolve(name: str) -> str:
 
 
 def load_tokenizer(choice: ModelChoice) -> PreTrainedTokenizerBase:
-    name = choice.tokenizer or resolve(choice.model)
-    try:
-        return AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"no tokenizer could be loaded from {name!r}: {error}") from error
+    return load.load_tokenizer(choice.tokenizer or resolve(choice.model))
 
 
 def reads_and_writes(choice: ModelChoice) -> bool:
     """Whether the model is an encoder-decoder."""
-    name = resolve(choice.model)
-    try:
-        return bool(AutoConfig.from_pretrained(name).is_encoder_decoder)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"no model could be loaded from {name!r}: {error}") from error
+    return bool(load.load_config(resolve(choice.model)).is_encoder_decoder)
 
 
 def choose_head(task: Task, head: Head | None, choice: ModelChoice) -> Head:
@@ -86,21 +79,19 @@ def choose_head(task: Task, head: Head | None, choice: ModelChoice) -> Head:
     return task.check_head(head or fitting[0])
 
 
-def load_model(choice: ModelChoice, auto_class: Any, length: int, seed: int, vocabulary: int) -> PreTrainedModel:
-    """The model, ready for inputs of `length` tokens."""
+def load_model(
+    choice: ModelChoice, auto_class: Any, length: int, seed: int, tokenizer: Any, *, new_head: bool
+) -> PreTrainedModel:
+    """The model, ready for inputs of `length` tokens. `new_head`: it is trained, so its head may start at random."""
     name = resolve(choice.model)
-    set_seed(seed)  # a new head starts from random weights
-    try:
-        if choice.fresh:
-            model = auto_class.from_config(AutoConfig.from_pretrained(name))
-        else:
-            model = auto_class.from_pretrained(name, dtype=torch.float32)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"no model could be loaded from {name!r}: {error}") from error
-    if model.config.vocab_size < vocabulary:
-        raise UsageError(
-            f"the tokenizer has {vocabulary} tokens, the model {model.config.vocab_size}: they do not belong together"
-        )
+    set_seed(seed)  # new weights are random
+    if choice.fresh:
+        model = load.new_model(name, auto_class)
+    else:
+        model, new = load.load_model(name, auto_class, new_head=new_head)
+        if new:
+            say(f"new weights, which start at random: {', '.join(new)}")
+    load.check_vocabulary(model, tokenizer)
     if model.config.model_type == "mra" and not torch.cuda.is_available():
         raise UsageError("MRA's attention needs a GPU: without one it silently returns zeros")
     saved = getattr(model.config, "vcc", None)

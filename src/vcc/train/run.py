@@ -22,6 +22,7 @@ from vcc.train.shard import check_launch
 from vcc.train.trainer import Objective, VccTrainer
 from vcc.train.watch import Board, Progress, say
 
+MOST_STEPS = 10**12
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 # What may differ between a run and its continuation: where it runs and how it is watched, not what it computes.
 FREE = {
@@ -78,12 +79,14 @@ class Training:
             "head_lr_multiplier",
         ):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise UsageError(f"--{name.replace('_', '-')} is {value}: it must be greater than 0")
+            if value is not None and not 0 < value < math.inf:
+                raise UsageError(f"--{name.replace('_', '-')} is {value}: it must be greater than 0, and finite")
         for name in ("warmup", "weight_decay", "clip", "workers", "seed"):
             value = getattr(self, name)
-            if value is not None and value < 0:
-                raise UsageError(f"--{name.replace('_', '-')} is {value}: it must not be negative")
+            if value is not None and not 0 <= value < math.inf:
+                raise UsageError(f"--{name.replace('_', '-')} is {value}: it must be finite and not negative")
+        if self.seed >= 2**32:
+            raise UsageError(f"--seed is {self.seed}: it must be less than 2^32, {2**32}")
         if self.steps is not None and self.epochs is not None:
             raise UsageError(f"--steps {self.steps} and --epochs {self.epochs} were both given: give one of them")
 
@@ -112,6 +115,8 @@ def settle(training: Training, defaults: Defaults, examples: int, steps: int | N
     batch = training.batch_size or defaults.batch_size
     if training.steps is not None or training.epochs is not None or steps is None:
         steps = training.steps or math.ceil((training.epochs or defaults.epoch_count) * examples / batch)
+    if steps > MOST_STEPS:
+        raise UsageError(f"{steps:.3g} steps are more than {MOST_STEPS:,}: give fewer --steps or --epochs")
     on_gpu = training.device == "auto" and torch.cuda.is_available()
     precision = training.precision if training.precision != "auto" else defaults.precision if on_gpu else "fp32"
     return replace(

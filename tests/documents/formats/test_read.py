@@ -1,5 +1,6 @@
 import contextlib
 import io
+import os
 import sys
 import zipfile
 from pathlib import Path
@@ -14,10 +15,11 @@ from hypothesis import strategies as st
 
 from tests.documents.samples import epub_bytes, pdf_bytes, write
 from vcc.documents.formats import read as formats
-from vcc.documents.formats.file import File, open_file
+from vcc.documents.formats.gate import File, open_file
 from vcc.documents.formats.read import FORMATS, Format, format_of, read_text
 from vcc.documents.text import Pieces, Text
 from vcc.errors import DocumentError
+from vcc.printable import printable
 
 
 def labels(document: Text) -> list[str]:
@@ -178,6 +180,27 @@ def test_pdf_without_text_or_with_a_password_is_refused(tmp_path: Path) -> None:
             assert read_text(tmp_path / "locked.pdf").text == "words"
 
 
+def test_a_text_may_mention_the_mark_of_a_pdf_and_a_pdf_may_begin_with_other_bytes(tmp_path: Path) -> None:
+    words = "A PDF begins with the bytes %PDF- and a number."
+    assert read_text(write(tmp_path / "a.txt", words)).text == words
+    for before in (b"\n \n", b"\xef\xbb\xbf", b"some mail header\r\n"):
+        assert read_text(write(tmp_path / "a.txt", before + pdf_bytes([["words"]]))).text == "words"
+
+
+def test_names_headings_and_notes_reach_no_terminal_raw(tmp_path: Path) -> None:
+    nasty = "\x1b[31m\x9b2J\u202e\x7f"
+    write(tmp_path / f"box/a{nasty}\nvcc: forged.html", f"<title>t{nasty}</title><h1>h{nasty}</h1><p>p{nasty}</p>")
+    write(tmp_path / f"box/b{nasty}\nvcc: forged.png", "x")
+    (tmp_path / "box" / os.fsdecode(b"c\xff.txt")).write_text("not UTF-8 by name")
+    box = read_text(tmp_path / "box")
+    page = read_text(tmp_path / f"box/a{nasty}\nvcc: forged.html")
+    shown = [box.text, box.title, box.source, *box.notes, *labels(box), page.title, page.source, *labels(page)]
+    for words in shown:
+        assert printable(words.replace("\n\n", "")) == words.replace("\n\n", "")
+    assert page.title == "t[31m2J" and "\\xff" not in page.text and len(box.notes) == 1
+    "".join(shown).encode()
+
+
 # ---------------------------------------------------------------- DOCX and EPUB
 
 
@@ -292,7 +315,7 @@ def test_every_file_comes_in_by_one_gate(tmp_path: Path, monkeypatch: pytest.Mon
     write(tmp_path / "box/a.txt", "one")
     write(tmp_path / "box/b.txt", "two")
     gate: list[str] = []
-    monkeypatch.setattr(formats, "open_file", lambda path: (gate.append(str(path)), open_file(path))[1])
+    monkeypatch.setattr(formats, "open_file", lambda path, limits: (gate.append(str(path)), open_file(path, limits))[1])
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"three")))
     texts = [read_text(path).text for path in (tmp_path / "box", tmp_path / "box/b.txt", "-")]
     assert texts == ["one\n\ntwo", "two", "three"]

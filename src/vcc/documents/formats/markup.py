@@ -1,14 +1,15 @@
 """HTML and Markdown.
 
-The standard library's parser reads the HTML: a stream of text, blocks and headings is all we need, a tree is not, and
-nothing more has to be installed. Markdown becomes HTML through markdown-it, which rich brings along.
+A stream of text, blocks and headings is all we need of a page, a tree is not. Markdown becomes HTML through
+markdown-it, which rich brings along.
 """
 
 import re
 from collections import Counter
-from html.parser import HTMLParser
 
-from vcc.documents.formats.file import File, declared_charset, decode
+from vcc.documents.formats.encoding import declared_charset, decode
+from vcc.documents.formats.gate import File
+from vcc.documents.formats.tags import html_tokens
 from vcc.documents.text import Pieces
 
 MARKDOWN = (".md", ".markdown")
@@ -23,62 +24,62 @@ HEADINGS = frozenset(("h1", "h2", "h3"))
 UNREAD = frozenset(("script", "style", "template"))
 
 
-class _Page(HTMLParser):
+class _Page:
     """Collects a page's text: a blank line between blocks, a new piece at every heading."""
 
     def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.pieces: list[list[str]] = [["", ""]]
-        self.title = ""
+        self.pieces: list[tuple[list[str], list[str]]] = [([], [])]  # headings, blocks
+        self.title: list[str] = []
         self.inside: Counter[str] = Counter()
-        self.line = ""
-        self.heading = 0  # where in the piece the open heading began
+        self.line: list[str] = []
+        self.blank = True  # nothing but blanks in the line
+        self.headed = True  # the piece has nothing but headings
+        self.heading: int | None = None  # where in the piece the open heading began
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def start(self, tag: str) -> None:
         if BLOCK.fullmatch(tag):
-            self._end_block()
+            self.end_block()
         self.inside[tag] += 1
         if tag in HEADINGS:
-            label, body = self.pieces[-1]
             # "CHAPTER I" right above "The Inn" is one heading, "CHAPTER I: The Inn".
-            if "".join(body.split()) != "".join(label.replace(": ", "").split()):
-                self.pieces.append(["", ""])
+            if not self.headed or self.heading is not None:
+                self.pieces.append(([], []))
+                self.headed = True
             self.heading = len(self.pieces[-1][1])
         elif tag == "br":
-            self.line += "\n"
-        elif tag in ("td", "th") and self.line.strip():
-            self.line += " | "
+            self.line.append("\n")
+        elif tag in ("td", "th") and not self.blank:
+            self.line.append(" | ")
         elif tag == "li":
-            self.line += "- "
+            self.add("- ")
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)  # <div/> and <title/> of XHTML close themselves
-        self.handle_endtag(tag)
-
-    def handle_endtag(self, tag: str) -> None:
+    def end(self, tag: str) -> None:
         if BLOCK.fullmatch(tag):
-            self._end_block()
+            self.end_block()
         self.inside[tag] = max(self.inside[tag] - 1, 0)
-        if tag in HEADINGS:
-            label, body = self.pieces[-1]
-            self.pieces[-1][0] = ": ".join(filter(None, (label, " ".join(body[self.heading :].split()))))
+        if tag in HEADINGS and self.heading is not None:
+            heads, blocks = self.pieces[-1]
+            heads.append(" ".join(" ".join(blocks[self.heading :]).split()))
+            self.heading = None
 
-    def handle_data(self, data: str) -> None:
+    def text(self, text: str) -> None:
         if self.inside["title"] and not self.inside["svg"]:
-            self.title += data
+            self.title.append(text)
         elif not any(self.inside[tag] for tag in UNREAD):
-            self.line += data if self.inside["pre"] else re.sub(r"\s+", " ", data)
+            self.add(text if self.inside["pre"] else re.sub(r"\s+", " ", text))
 
-    def _end_block(self) -> None:
+    def add(self, words: str) -> None:
+        self.line.append(words)
+        self.blank = self.blank and not words.strip()
+
+    def end_block(self) -> None:
+        line = "".join(self.line)
         if not self.inside["pre"]:
-            self.line = re.sub(r" *\n *", "\n", re.sub(r" {2,}", " ", self.line)).strip()
-        if self.line.strip(" \n-"):
-            self.pieces[-1][1] += self.line.strip("\n") + "\n\n"
-        self.line = ""
-
-    def close(self) -> None:
-        super().close()
-        self._end_block()
+            line = re.sub(r" *\n *", "\n", re.sub(r" {2,}", " ", line)).strip()
+        if line.strip(" \n-"):
+            self.pieces[-1][1].append(line.strip("\n"))
+            self.headed = self.headed and self.heading is not None
+        self.line, self.blank = [], True
 
 
 def is_markdown(file: File) -> bool:
@@ -100,14 +101,22 @@ def read_markdown(file: File) -> Pieces:
 
     text = decode(file)
     front = re.match(r"---[^\S\n]*\n(.*?\n)(?:---|\.\.\.)[^\S\n]*(?:\n|\Z)", text, re.DOTALL)
-    title = re.search(r"^title:[^\S\n]*[\"']?(.*?)[\"']?[^\S\n]*$", front.group(1), re.MULTILINE) if front else None
+    fields = front.group(1).split("\n") if front else []
+    titles = [line.removeprefix("title:").strip().strip("\"'") for line in fields if line.startswith("title:")]
     read = html_pieces(MarkdownIt("commonmark").enable("table").render(text[front.end() :] if front else text))
     first = next((label for label, _ in read.pieces if label), "")
-    return Pieces(read.pieces, title.group(1) if title else first)
+    return Pieces(read.pieces, titles[0] if titles else first)
 
 
 def html_pieces(text: str) -> Pieces:
-    parser = _Page()
-    parser.feed(text)
-    parser.close()
-    return Pieces(tuple((label, body) for label, body in parser.pieces), " ".join(parser.title.split()))
+    page = _Page()
+    for kind, content in html_tokens(text):
+        if kind == "text":
+            page.text(content)
+        if kind in ("start", "empty"):
+            page.start(content)
+        if kind in ("end", "empty"):  # <div/> and <title/> of XHTML close themselves
+            page.end(content)
+    page.end_block()
+    pieces = ((": ".join(filter(None, heads)), "\n\n".join(blocks)) for heads, blocks in page.pieces)
+    return Pieces(tuple(pieces), " ".join("".join(page.title).split()))

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from vcc.documents.formats.file import File
+from vcc.documents.formats.gate import File
 from vcc.documents.text import INSTALL, Pieces
 from vcc.errors import DocumentError
 
@@ -17,7 +17,12 @@ COMPOUND = re.compile(
 
 
 def is_pdf(file: File) -> bool:
-    return b"%PDF-" in file.data[:1024]
+    """Its mark comes first, or after some bytes of another program's if the file also ends as a PDF: a text may mention
+    the mark.
+    """
+    if file.data[:64].lstrip(b"\xef\xbb\xbf\0\t\n\f\r ").startswith(b"%PDF-"):
+        return True
+    return b"%PDF-" in file.data[:1024] and b"startxref" in file.data[-2048:]
 
 
 def read_pdf(file: File) -> Pieces:
@@ -31,7 +36,11 @@ def read_pdf(file: File) -> Pieces:
         reader = pypdf.PdfReader(io.BytesIO(file.data))
         if reader.is_encrypted and not reader.decrypt(""):
             raise DocumentError(file.source, "is encrypted; remove its password first")
-        pages = [page.extract_text() for page in reader.pages]
+        pages, characters = [], 0
+        for page in reader.pages:
+            pages.append(page.extract_text())
+            characters += len(pages[-1])
+            file.limits.check_characters(file.source, characters)
         title = str(reader.metadata.title or "") if reader.metadata else ""
     except DocumentError:
         raise

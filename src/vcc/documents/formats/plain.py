@@ -2,7 +2,8 @@
 
 import re
 
-from vcc.documents.formats.file import File, decode
+from vcc.documents.formats.encoding import decode
+from vcc.documents.formats.gate import File
 from vcc.documents.text import Pieces
 
 # A line of its own counts as a heading when it is "Chapter 4 ...", or a numbered title such as "12. GOVERNING LAW";
@@ -12,8 +13,8 @@ HEADING = re.compile(
     r"(?i:chapter|part|book|volume|letter|stave|act|scene|section|article|exhibit|schedule|appendix|annex)"
     r"[^\S\n]+(?:\d+|[IVXLCDM]+|[A-Z]|(?i:the[^\S\n]+)?(?i:one|two|three|four|five|six|seven|eight|nine|ten|first|second"
     r"|third|last))\b[^\n]{0,90}"
-    r"|(?:\d{1,2}|[IVXLC]{1,6})\.(?:\d{1,2}\.?)*[^\S\n]+(?:[A-Z][^\n]{0,78}[^\s.,;:]|[A-Z][A-Z ,&'()/-]{2,78}\.)"
-    r")[^\S\n]*(?=\n\n|\Z)"
+    r"|(?:\d{1,2}|[IVXLC]{1,6})\.(?:\d{1,2}\.?)*+[^\S\n]+(?:[A-Z][^\n]{0,78}[^\s.,;:]|[A-Z][A-Z ,&'()/-]{2,78}\.)"
+    r")(?=\n\n|\Z)"
 )
 
 
@@ -23,8 +24,8 @@ def read_plain(file: File) -> Pieces:
     pages = text.strip("\f").split("\f")
     if len(pages) > 1:
         return Pieces(tuple((f"page {number}", page) for number, page in enumerate(pages, 1)))
-    text = re.sub(r"\r\n?", "\n", text)
-    text = re.sub(r"\n(?:[^\S\n]*\n)+", "\n\n", text)
+    text = "\n".join(line.rstrip() for line in re.sub(r"\r\n?", "\n", text).split("\n"))
+    text = re.sub(r"\n{2,}", "\n\n", text)
     heads = list(HEADING.finditer(text))
     edges = [0, *(head.start() for head in heads), len(text)]
     labels = ["", *(head.group(1) for head in heads)]
