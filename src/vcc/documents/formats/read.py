@@ -79,18 +79,26 @@ def format_of(file: File) -> Format:
     return next(format for format in FORMATS if not format.binary and format.knows(file))
 
 
+def suffixes() -> tuple[str, ...]:
+    """The names of documents end in one of these."""
+    return tuple(sorted(suffix for format in FORMATS for suffix in format.suffixes))
+
+
+def documents_in(folder: Path) -> tuple[list[Path], list[Path]]:
+    """The files below a folder, by path: those of a format we read, and the others; hidden ones count as not there."""
+    files = [path for path in sorted(folder.rglob("*")) if not path.is_dir()]
+    seen = [path for path in files if not any(step.startswith(".") for step in path.relative_to(folder).parts)]
+    known = [path for path in seen if path.suffix.lower() in suffixes()]
+    return known, [path for path in seen if path not in known]
+
+
 def read_folder(folder: Path) -> Pieces:
     """All readable files below a folder, but hidden ones."""
-    suffixes = sorted(suffix for format in FORMATS for suffix in format.suffixes)
     pieces: list[tuple[str, str]] = []
-    notes: list[str] = []
-    for path in sorted(folder.rglob("*")):
+    documents, others = documents_in(folder)
+    notes = [f"skipped {path.relative_to(folder)}: not a document format" for path in others]
+    for path in documents:
         name = path.relative_to(folder)
-        if path.is_dir() or any(step.startswith(".") for step in name.parts):
-            continue
-        if path.suffix.lower() not in suffixes:
-            notes.append(f"skipped {name}: not a document format")
-            continue
         try:
             read = read_file(open_file(path))
         except DocumentError as error:
@@ -100,7 +108,7 @@ def read_folder(folder: Path) -> Pieces:
             notes += [f"{name}: {note}" for note in read.notes]
     if not pieces:
         found = "; ".join(notes[:3]) or "it is empty"
-        raise DocumentError(str(folder), f"no document of a known kind ({', '.join(suffixes)}) here: {found}")
+        raise DocumentError(str(folder), f"no document of a known kind ({', '.join(suffixes())}) here: {found}")
     return Pieces(tuple(pieces), "", tuple(notes))
 
 
