@@ -7,8 +7,10 @@ from typing import Annotated
 from rich.console import Console
 
 from vcc.commands.documents import (
+    AS_USUAL,
     Json,
     Model,
+    Most,
     NoCache,
     Page,
     Top,
@@ -24,6 +26,7 @@ from vcc.commands.documents import (
 from vcc.documents.answers import Reply, as_dict
 from vcc.documents.document import Document
 from vcc.documents.facts import Facts
+from vcc.documents.formats.gate import Limits
 from vcc.documents.formats.read import documents_in, suffixes
 from vcc.documents.question_list import CLAUSE_QUESTIONS, read_questions
 from vcc.documents.review_table import Question, ReviewRow, ReviewTable, named, row_of
@@ -44,6 +47,7 @@ def review(
     html: Page = None,
     model: Model = None,
     no_cache: NoCache = False,
+    most: Most = AS_USUAL,
 ) -> None:
     """Find the 41 kinds of clauses of CUAD, or answers to your own questions, in one contract or in many.
 
@@ -60,11 +64,11 @@ def review(
     if not file:
         raise UsageError("no contract: name at least one file or folder")
     if len(file) == 1 and not Path(file[0]).is_dir():
-        table = review_one(file[0], asked, top, json, html, out, model, no_cache)
+        table = review_one(file[0], asked, top, json, html, out, model, no_cache, most)
     elif html is not None:
         raise UsageError(f"--html is {html}: a page shows one contract; --out keeps the table of several")
     else:
-        rows = list(review_many(list(contracts(file)), asked, top, model, no_cache))
+        rows = list(review_many(list(contracts(file, most)), asked, top, model, no_cache, most))
         table = ReviewTable(asked, tuple(rows))
         if json:
             print_json(table.as_dict())
@@ -86,9 +90,10 @@ def review_one(
     out: Path | None,
     model: str | None,
     no_cache: bool,
+    most: Limits,
 ) -> ReviewTable:
     """One contract: on the terminal, and as a page."""
-    document = open_document(file, model, no_cache)
+    document = open_document(file, model, no_cache, most)
     replies, facts = replies_of(document, asked, top)
     if html is None and out is None and not json:
         html = Path("document.review.html" if file == "-" else f"{Path(file).resolve().stem}.review.html")
@@ -102,13 +107,13 @@ def review_one(
 
 
 def review_many(
-    files: Sequence[tuple[str, str]], asked: Sequence[Question], top: int, model: str | None, no_cache: bool
+    files: Sequence[tuple[str, str]], asked: Sequence[Question], top: int, model: str | None, no_cache: bool, most: Limits
 ) -> Iterator[ReviewRow]:
     """A row for each (path, name); one that cannot be read says why and stops nothing."""
     for number, (path, name) in enumerate(files, 1):
         remarks.print(f"{number} of {len(files)}: {name}", markup=False, style="dim")
         try:
-            document = open_document(path, model, no_cache)
+            document = open_document(path, model, no_cache, most)
             replies, _ = replies_of(document, asked, top)
         except DocumentError as error:
             yield ReviewRow(name, error=error.rule)
@@ -123,15 +128,18 @@ def replies_of(document: Document, asked: Sequence[Question], top: int) -> tuple
     return named(found, asked), facts
 
 
-def contracts(files: Sequence[str]) -> Iterator[tuple[str, str]]:
+def contracts(files: Sequence[str], most: Limits) -> Iterator[tuple[str, str]]:
     """Each contract's path and the name of its row: the path as given, or for those of a folder as it is inside it."""
     for file in files:
         if file == "-" or not Path(file).is_dir():
             yield file, file
             continue
-        found, others = documents_in(Path(file))
-        for path in others:
-            remarks.print(f"skipped {path}: not a document format", markup=False, style="yellow")
+        found = []
+        for path, problem in documents_in(Path(file), most):
+            if problem:
+                remarks.print(f"skipped {path}: {problem}", markup=False, style="yellow")
+            else:
+                found.append(path)
         if not found:
             raise DocumentError(file, f"no document of a known kind ({', '.join(suffixes())}) here")
         yield from ((str(path), str(path.relative_to(file))) for path in found)

@@ -4,12 +4,12 @@ A format is a row of `FORMATS`. The content decides (a PDF named .txt is still a
 HTML from plain text.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from vcc.documents.formats.epub import is_epub, read_epub
-from vcc.documents.formats.file import ZIP, File, open_file
+from vcc.documents.formats.gate import USUAL, ZIP, File, Limits, file_of, files_below, open_file
 from vcc.documents.formats.markup import HTML, MARKDOWN, is_html, is_markdown, read_html, read_markdown
 from vcc.documents.formats.pdf import is_pdf, read_pdf
 from vcc.documents.formats.plain import read_plain
@@ -47,16 +47,21 @@ FOREIGN = {
 }
 
 
-def read_text(path: str | Path) -> Text:
+def read_text(path: str | Path, limits: Limits = USUAL) -> Text:
     """Read a file, "-" for standard input, or a folder.
 
     A folder becomes one text, because one question is asked of all of it: its readable files in the order of their
     paths, each part labelled with its file. Files of other kinds, and broken ones, are named in `notes`.
     """
     if str(path) != "-" and Path(path).is_dir():
-        return _text(read_folder(Path(path)), str(path), Path(path).resolve().name)
-    file = open_file(path)
-    return _text(read_file(file), file.source, Path(file.source).stem)
+        return _text(read_folder(Path(path), limits), str(path), Path(path).resolve().name, limits)
+    file = open_file(path, limits)
+    return _text(read_file(file), file.source, Path(file.source).stem, limits)
+
+
+def read_data(data: bytes, name: str, limits: Limits = USUAL) -> Text:
+    """The same for bytes that are no file here, an upload for example; the suffix of `name` counts, and it is shown."""
+    return _text(read_file(file_of(data, name, limits)), name, Path(name).stem, limits)
 
 
 def read_file(file: File) -> Pieces:
@@ -84,35 +89,40 @@ def suffixes() -> tuple[str, ...]:
     return tuple(sorted(suffix for format in FORMATS for suffix in format.suffixes))
 
 
-def documents_in(folder: Path) -> tuple[list[Path], list[Path]]:
-    """The files below a folder, by path: those of a format we read, and the others; hidden ones count as not there."""
-    files = [path for path in sorted(folder.rglob("*")) if not path.is_dir()]
-    seen = [path for path in files if not any(step.startswith(".") for step in path.relative_to(folder).parts)]
-    known = [path for path in seen if path.suffix.lower() in suffixes()]
-    return known, [path for path in seen if path not in known]
+def documents_in(folder: Path, limits: Limits = USUAL) -> Iterator[tuple[Path, str]]:
+    """Every file below a folder, but hidden ones, with why it is none to be read, or ""."""
+    known = suffixes()
+    for path, problem in files_below(folder, limits):
+        yield path, problem or ("" if path.suffix.lower() in known else "not a document format")
 
 
-def read_folder(folder: Path) -> Pieces:
-    """All readable files below a folder, but hidden ones."""
+def read_folder(folder: Path, limits: Limits = USUAL) -> Pieces:
+    """All readable files below a folder, but hidden ones and those outside that links lead to."""
     pieces: list[tuple[str, str]] = []
-    documents, others = documents_in(folder)
-    notes = [f"skipped {path.relative_to(folder)}: not a document format" for path in others]
-    for path in documents:
+    notes: list[str] = []
+    characters = 0
+    for path, problem in documents_in(folder, limits):
         name = path.relative_to(folder)
-        try:
-            read = read_file(open_file(path))
-        except DocumentError as error:
-            notes.append(f"skipped {name}: {error.rule}")
-        else:
-            pieces += [(f"{name} · {label}" if label else str(name), body) for label, body in read.pieces]
-            notes += [f"{name}: {note}" for note in read.notes]
+        if not problem:
+            try:
+                read = read_file(open_file(path, limits))
+            except DocumentError as error:
+                problem = error.rule
+        if problem:
+            notes.append(f"skipped {name}: {problem}")
+            continue
+        characters += sum(len(body) for _, body in read.pieces)
+        limits.check_characters(str(folder), characters)
+        pieces += [(f"{name} · {label}" if label else str(name), body) for label, body in read.pieces]
+        notes += [f"{name}: {note}" for note in read.notes]
     if not pieces:
         found = "; ".join(notes[:3]) or "it is empty"
         raise DocumentError(str(folder), f"no document of a known kind ({', '.join(suffixes())}) here: {found}")
     return Pieces(tuple(pieces), "", tuple(notes))
 
 
-def _text(read: Pieces, source: str, title: str) -> Text:
+def _text(read: Pieces, source: str, title: str, limits: Limits) -> Text:
+    limits.check_characters(source, sum(len(body) for _, body in read.pieces))
     text, parts = join_pieces(read.pieces)
     if not text:
         raise DocumentError(source, "holds no text")
