@@ -14,7 +14,7 @@ from vcc.documents.formats.markup import HTML, MARKDOWN, is_html, is_markdown, r
 from vcc.documents.formats.pdf import is_pdf, read_pdf
 from vcc.documents.formats.plain import read_plain
 from vcc.documents.formats.word import is_docx, read_docx
-from vcc.documents.text import Pieces, Text, join_pieces
+from vcc.documents.text import Pieces, Text, join_pieces, place_words
 from vcc.errors import DocumentError
 
 
@@ -126,4 +126,4 @@ def _text(read: Pieces, source: str, title: str, limits: Limits) -> Text:
     text, parts = join_pieces(read.pieces)
     if not text:
         raise DocumentError(source, "holds no text")
-    return Text(text, " ".join(read.title.split()) or title, source, parts, read.notes)
+    return Text(text, " ".join(read.title.split()) or title, source, parts, read.notes, tuple(place_words(read, parts)))
