@@ -28,9 +28,10 @@ RESTS_ON = {
     "tasks": ("data",),
     "qa": ("hosts", "data"),
     "documents": ("qa", "child_process"),
+    "serve": ("documents",),
     "train": ("hosts", "tasks"),
     "bench": ("hosts", "tasks"),
-    "commands": ("documents", "train", "bench"),
+    "commands": ("documents", "serve", "train", "bench"),
     "cli": ("commands",),
     "vcc": ("documents",),  # the public names; nothing inside imports them: each is taken from where it is defined
 }

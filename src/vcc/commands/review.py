@@ -14,7 +14,7 @@ from vcc.commands.documents import (
     NoCache,
     Page,
     Top,
-    answer,
+    bar,
     check_folder,
     check_top,
     open_document,
@@ -28,7 +28,8 @@ from vcc.documents.document import Document
 from vcc.documents.facts import Facts
 from vcc.documents.formats.read import documents_in, suffixes
 from vcc.documents.question_list import CLAUSE_QUESTIONS, read_questions
-from vcc.documents.review_table import Question, ReviewRow, ReviewTable, named, row_of
+from vcc.documents.review_table import Question, ReviewRow, ReviewTable, row_of
+from vcc.documents.reviewing import ask_list
 from vcc.documents.show.report import report_html
 from vcc.documents.show.spreadsheet import check_spreadsheet, write_spreadsheet
 from vcc.documents.show.terminal import print_review, print_table
@@ -126,10 +127,8 @@ def review_many(
 
 
 def replies_of(document: Document, asked: Sequence[Question], top: int) -> tuple[list[Reply], Facts]:
-    """The answers to a list of questions; for the clauses the model has its own measure of being sure."""
-    lead = document.asker().clause_lead if asked is CLAUSE_QUESTIONS else None
-    found, facts = answer(document, [question.question for question in asked], top, lead)
-    return named(found, asked), facts
+    with bar("asking", "questions", len(asked) > 1) as progress:
+        return ask_list(document, asked, top, progress)
 
 
 def contracts(files: Sequence[str], most: Most) -> Iterator[tuple[str, str]]:
