@@ -17,6 +17,7 @@ def ask_list(
     document: Document, questions: Sequence[Question], top: int, progress: "Progress" = lambda done, total: None
 ) -> tuple[list[Reply], Facts]:
     """The replies, under the names of their questions; for the clauses the model has its own measure of being sure."""
-    lead = document.asker().clause_lead if tuple(questions) == CLAUSE_QUESTIONS else None
+    clauses = all(question in CLAUSE_QUESTIONS for question in questions)
+    lead = document.asker().clause_lead if clauses else None
     found, facts = document.answer([question.question for question in questions], top, lead=lead, progress=progress)
     return named(found, questions), facts

@@ -28,6 +28,7 @@ from vcc.serve.turns import Progress, Turns
 log = logging.getLogger("vcc.serve")
 REMEMBERED = 20_000  # replies
 OPEN_DOCUMENTS = 64  # with their indexes, which are mapped from disk
+A_STEP = 8  # questions of a review that are asked together
 TOP = 5  # answers found for each question; a request may take fewer
 
 
@@ -218,8 +219,11 @@ class Engine:
     def review(self, id: str, questions: Sequence[Question], told: Progress) -> ReviewRow:
         """The row of one document; questions of people go first between its steps."""
         document = self.document(id)
-        with self.metrics.stage("reviewing"), self.turns.patient(told) as progress:
-            replies, _ = ask_list(document, questions, 1, progress)
+        replies: list[Reply] = []
+        for first in range(0, len(questions), A_STEP):
+            with self.metrics.stage("reviewing"), self.turns.patient():
+                replies += ask_list(document, questions[first : first + A_STEP], 1)[0]
+            told(len(replies), len(questions))
         return row_of(document.content, replies, self.library.get(id).name)
 
 

@@ -40,6 +40,7 @@ $("own").addEventListener("input", () => {
 
 $("review-form").addEventListener("submit", async (event) => {
   event.preventDefault();
+  if ($("review-form").classList.contains("small")) return unfold(true);
   const questions = ownQuestions();
   if (!chosen().length) return say("There is no document to review.");
   if (questions && !questions.length) return say("Write a question first, or take the clauses.");
@@ -58,7 +59,14 @@ async function follow(id) {
     return say(error.message);
   }
   setPlace({ r: id });
+  unfold(false);
   api.follow(`/v1/reviews/${id}`, draw);
+}
+
+// The form is folded away while a table is shown.
+function unfold(open) {
+  $("review-form").classList.toggle("small", !open);
+  $("review-button").textContent = open ? "Review" : "New review";
 }
 
 function draw(review) {

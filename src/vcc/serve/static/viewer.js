@@ -55,8 +55,9 @@ export async function heat(id, question) {
   const brush = canvas.getContext("2d");
   const colour = getComputedStyle(document.documentElement).getPropertyValue("--heat").trim();
   brush.clearRect(0, 0, cells, 14);
+  const [least, most] = [Math.min(...mean), Math.max(...mean)];
   mean.forEach((value, cell) => {
-    brush.fillStyle = `rgb(${colour} / ${value})`;
+    brush.fillStyle = `rgb(${colour} / ${0.08 + (0.92 * (value - least)) / (most - least || 1)})`;
     brush.fillRect(cell, 0, 1, 14);
   });
   const rows = Math.max(...found.layers.map((layer) => layer.rows));
