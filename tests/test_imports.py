@@ -17,6 +17,7 @@ RESTS_ON = {
     "errors": ("printable",),
     "files": (),
     "printable": (),
+    "child_process": ("errors",),
     "core": ("errors", "files"),
     "attention": ("core",),
     "config": ("core",),
@@ -26,10 +27,11 @@ RESTS_ON = {
     "data": ("errors", "files"),
     "tasks": ("data",),
     "qa": ("hosts", "data"),
-    "documents": ("qa",),
+    "documents": ("qa", "child_process"),
+    "serve": ("documents",),
     "train": ("hosts", "tasks"),
     "bench": ("hosts", "tasks"),
-    "commands": ("documents", "train", "bench"),
+    "commands": ("documents", "serve", "train", "bench"),
     "cli": ("commands",),
     "vcc": ("documents",),  # the public names; nothing inside imports them: each is taken from where it is defined
 }

@@ -17,6 +17,7 @@ COMMANDS = {
     "review": "vcc.commands.review:review",
     "index": "vcc.commands.index:index",
     "see": "vcc.commands.see:see",
+    "serve": "vcc.commands.serve:serve",
     "pretrain": "vcc.commands.pretrain:pretrain",
     "finetune": "vcc.commands.finetune:finetune",
     "evaluate": "vcc.commands.evaluate:evaluate",

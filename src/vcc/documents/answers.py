@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from vcc.documents.boxes import Box
 from vcc.documents.text import Text, without_overlaps
 
 
@@ -18,6 +19,7 @@ class Answer:
     score: float
     part: str
     question: str
+    boxes: tuple[Box, ...] = ()  # where its words stand on the pages of a PDF, a box a line
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,8 @@ def answer_at(text: Text, question: str, start: int, end: int, score: float) -> 
         raise ValueError(f"span {start}..{end} must be non-empty and lie in 0..{len(text.text)}")
     words = text.text[start:end]
     start, end = start + len(words) - len(words.lstrip()), end - len(words) + len(words.rstrip())
-    return Answer(text.text[start:end], start, end, score, text.part_at(start).label, question)
+    boxes = text.boxes(start, end)
+    return Answer(text.text[start:end], start, end, score, text.part_at(start).label, question, boxes)
 
 
 def place_of(text: Text, answer: Answer) -> str:
@@ -90,6 +93,7 @@ def _answer_dict(text: Text, answer: Answer) -> dict[str, Any]:
         "score": round(float(answer.score), 4),
         "part": answer.part,
         "sentence": " ".join(text.text[first:last].split()),
+        **({"boxes": [box._asdict() for box in answer.boxes]} if answer.boxes else {}),
     }
 
 

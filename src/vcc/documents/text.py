@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
 
+from vcc.documents.boxes import Box, Word, line_boxes
 from vcc.printable import printable
 
 # Invisible characters that change offsets and nothing else: byte-order mark, soft hyphen, zero-width marks.
@@ -47,6 +48,7 @@ class Text:
     source: str
     parts: tuple[Part, ...]
     notes: tuple[str, ...] = ()  # what could not be read, for the user to see
+    words: tuple[Word, ...] = ()  # where they stand on their pages, in the order of the text; known for PDFs
 
     def __post_init__(self) -> None:
         edges = [0, *(part.end for part in self.parts)]
@@ -62,6 +64,12 @@ class Text:
         if not 0 <= offset <= len(self.text):
             raise ValueError(f"offset {offset} must lie in 0..{len(self.text)}")
         return self.parts[max(bisect.bisect_right(self.parts, offset, key=lambda part: part.start) - 1, 0)]
+
+    def boxes(self, start: int, end: int) -> tuple[Box, ...]:
+        """Where text[start:end] stands: a box for each line of its words; none where the text knows no pages."""
+        first = bisect.bisect_right(self.words, start, key=lambda word: word.end)
+        last = bisect.bisect_left(self.words, end, key=lambda word: word.start)
+        return line_boxes(self.words[first:last])
 
     def sentence_around(self, start: int, end: int) -> tuple[int, int]:
         """The sentence, or sentences, that hold text[start:end], cut at a word where one runs on too long."""
@@ -83,6 +91,7 @@ class Pieces:
     pieces: tuple[tuple[str, str], ...]
     title: str = ""
     notes: tuple[str, ...] = ()
+    words: tuple[tuple[Word, ...], ...] = ()  # of each piece, counted from its start; or none at all
 
 
 Spanned = TypeVar("Spanned")
@@ -161,3 +170,15 @@ def shown_label(label: str) -> str:
     """One line that a terminal can show, not too long."""
     words = printable(" ".join(normalise(label[: 10 * LONGEST_LABEL]).split()))
     return words if len(words) <= LONGEST_LABEL else words[: LONGEST_LABEL - 1] + "…"
+
+
+def place_words(read: Pieces, parts: Iterable[Part]) -> Iterator[Word]:
+    """The words of pieces, counted in the text that `join_pieces` has made of them."""
+    filled = (
+        [(piece, words) for (_, piece), words in zip(read.pieces, read.words, strict=True) if normalise(piece)]
+        if read.words
+        else []
+    )
+    for (piece, words), part in zip(filled, parts, strict=False):
+        if normalise(piece) == piece:  # else the words may not be where they were
+            yield from (word._replace(start=part.start + word.start, end=part.start + word.end) for word in words)

@@ -1,19 +1,28 @@
-"""PDF, by pypdf: a piece a page, with the words that line ends cut in two put together again."""
+"""PDF, by PDFium: a piece a page, its words with their boxes; words that line ends cut in two are whole again."""
 
-import io
-import logging
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
 
+from vcc.documents.boxes import Word
 from vcc.documents.formats.gate import File
-from vcc.documents.text import INSTALL, Pieces
+from vcc.documents.formats.pdf_words import Line, PageWord, page_lines, paragraph_breaks
+from vcc.documents.text import INSTALL, Pieces, normalise
 from vcc.errors import DocumentError
 
 # A line that ends in "non-" is a compound far more often than a word cut in two.
 COMPOUND = re.compile(
     "all|anti|co|cross|ex|half|high|long|low|mid|multi|non|post|pre|pro|self|semi|short|sub|well", re.IGNORECASE
 )
+CUT_HEAD = re.compile(r"(?:.*[\W\d_])?([^\W\d_]{2,})[-\u2010]", re.DOTALL)
+CUT_TAIL = re.compile(r"[a-zß-ÿ]\w*")
+PASSWORD = 4  # PDFium's code
+# PDFium may be called by one thread at a time, for all documents together.
+ONE_AT_A_TIME = Lock()
+
+Join = Callable[[str, str], str | None]
 
 
 def is_pdf(file: File) -> bool:
@@ -28,48 +37,93 @@ def is_pdf(file: File) -> bool:
 def read_pdf(file: File) -> Pieces:
     """One piece a page. A file locked with an empty password is opened; pages without text are noted."""
     try:
-        import pypdf
+        import pypdfium2
     except ImportError as error:
-        raise DocumentError(file.source, f"reading PDF needs pypdf: {INSTALL}") from error
-    logging.getLogger("pypdf").setLevel(logging.ERROR)  # its warnings on sloppy files are no news to the reader
+        raise DocumentError(file.source, f"reading PDF needs pypdfium2: {INSTALL}") from error
     try:
-        reader = pypdf.PdfReader(io.BytesIO(file.data))
-        if reader.is_encrypted and not reader.decrypt(""):
-            raise DocumentError(file.source, "is encrypted; remove its password first")
-        pages, characters = [], 0
-        for page in reader.pages:
-            pages.append(page.extract_text())
-            characters += len(pages[-1])
-            file.limits.check_characters(file.source, characters)
-        title = str(reader.metadata.title or "") if reader.metadata else ""
+        with ONE_AT_A_TIME:
+            pages, title = _read_pages(file)
     except DocumentError:
         raise
-    except pypdf.errors.DependencyError as error:
-        raise DocumentError(file.source, f"is encrypted; {error}") from error
-    except Exception as error:  # a damaged file can fail anywhere inside the library
-        raise DocumentError(file.source, f"is a broken PDF ({type(error).__name__}: {error})") from error
-    blank = [number for number, page in enumerate(pages, 1) if not page.strip()]
+    except pypdfium2.PdfiumError as error:
+        if error.err_code == PASSWORD:
+            raise DocumentError(file.source, "is encrypted; remove its password first") from error
+        raise DocumentError(file.source, f"is a broken PDF ({error})") from error
+    blank = [number for number, lines in enumerate(pages, 1) if not lines]
     if len(blank) == len(pages):
         rule = f"has no text on its {len(pages)} pages (scanned images?); run OCR on it first"
         raise DocumentError(file.source, rule)
     notes = (f"no text on page {', '.join(map(str, blank))} (an image?)",) if blank else ()
-    return Pieces(tuple(join_hyphens(pages)), title.strip(), notes)
+    join = joining(pages)
+    laid_out = [lay_out(lines, number, join) for number, lines in enumerate(pages, 1)]
+    labels = [f"page {number}" for number in range(1, len(pages) + 1)]
+    pieces = tuple((label, text) for label, (text, _) in zip(labels, laid_out, strict=True))
+    return Pieces(pieces, title.strip(), notes, tuple(words for _, words in laid_out))
 
 
-def join_hyphens(pages: list[str]) -> Iterator[tuple[str, str]]:
-    """Rejoin words cut at a line end: "agree-" + "ment" to "agreement", "non-" + "compete" to "non-compete".
+def _read_pages(file: File) -> tuple[list[list[Line]], str]:
+    import pypdfium2
+
+    document: Any = pypdfium2.PdfDocument(file.data)
+    try:
+        pages: list[list[Line]] = []
+        characters = 0
+        for page in document:
+            lines = [[cleaned for word in line if (cleaned := _clean(word)).text] for line in page_lines(page)]
+            pages.append([line for line in lines if line])
+            page.close()
+            characters += sum(len(word.text) + 1 for line in lines for word in line)
+            file.limits.check_characters(file.source, characters)
+        return pages, str(document.get_metadata_dict().get("Title", ""))
+    finally:
+        document.close()
+
+
+def _clean(word: PageWord) -> PageWord:
+    """A word in the one spelling that texts have; the mark of a cut at its end is kept."""
+    cut = "-" if word.text.endswith("\u00ad") else ""
+    return PageWord("".join(normalise(word.text).split()) + cut * 2, word.box)
+
+
+def joining(pages: list[list[Line]]) -> Join:
+    """How two halves of a word are put together: "agree-" + "ment", "non-" + "compete"; None: they are two words.
 
     The document itself decides: the spelling it uses elsewhere wins; where it uses neither, the hyphen stays only
-    after a prefix that usually keeps it. Line breaks are otherwise kept, and words cut by a page end stay cut.
+    after a prefix that usually keeps it.
     """
-    words = Counter(word.lower() for page in pages for word in re.findall(r"\w+(?:-\w+)*", page))
+    spellings = Counter(
+        found.lower()
+        for lines in pages
+        for line in lines
+        for word in line
+        for found in re.findall(r"\w+(?:-\w+)*", word.text)
+    )
 
-    def join(match: re.Match[str]) -> str:
-        head, tail = match.groups()
-        cut, whole = f"{head}-{tail}".lower(), f"{head}{tail}".lower()
-        keep = words[cut] > words[whole] or (words[cut] == words[whole] and bool(COMPOUND.fullmatch(head)))
-        return f"{head}-{tail}" if keep else f"{head}{tail}"
+    def join(head: str, tail: str) -> str | None:
+        if head.endswith("--"):  # it was a soft hyphen
+            return head[:-2]
+        first, second = CUT_HEAD.fullmatch(head), CUT_TAIL.match(tail)
+        if not first or not second:
+            return None
+        cut, whole = f"{first[1]}-{second[0]}".lower(), f"{first[1]}{second[0]}".lower()
+        equal = spellings[cut] == spellings[whole]
+        keep = spellings[cut] > spellings[whole] or (equal and bool(COMPOUND.fullmatch(first[1])))
+        return head[:-1] + "-" if keep else head[:-1]
 
-    for number, page in enumerate(pages, 1):
-        page = re.sub(r"\u00ad[^\S\n]*\n[^\S\n]*", "", page)
-        yield f"page {number}", re.sub(r"\b([^\W\d_]{2,})[-\u2010][^\S\n]*\n[^\S\n]*([a-zß-ÿ]\w*)", join, page)
+    return join
+
+
+def lay_out(lines: list[Line], page: int, join: Join) -> tuple[str, tuple[Word, ...]]:
+    """The text of a page and its words. A line is a line; more room than usual between two is a blank line."""
+    text, words = "", []
+    breaks = [*paragraph_breaks(lines), False] if lines else []
+    for number, (line, broken) in enumerate(zip(lines, breaks, strict=True)):
+        following = lines[number + 1][0].text if number + 1 < len(lines) else ""
+        for place, word in enumerate(line):
+            last = place + 1 == len(line)
+            joined = join(word.text, following) if last and following else None
+            shown = joined if joined is not None else word.text.removesuffix("--") if last else word.text
+            words.append(Word(len(text), len(text) + len(shown), page, *(round(edge, 5) for edge in word.box)))
+            text += shown
+            text += "" if joined is not None else (("\n\n" if broken else "\n") if last else " ")
+    return text.rstrip("\n"), tuple(words)

@@ -1,0 +1,93 @@
+"""`vcc serve`: the service and its page."""
+
+import logging
+import os
+import socket
+from pathlib import Path
+from typing import Annotated
+
+from vcc.commands.documents import Model
+from vcc.errors import UsageError
+
+INSTALL = "pip install 'vcc-transformers[serve]'"
+TOKEN = "VCC_TOKEN"
+
+
+def serve(
+    host: Annotated[str, "address to listen at; another than this machine's own needs a token"] = "127.0.0.1",
+    port: Annotated[int, "port to listen at; 0 takes a free one"] = 8756,
+    token: Annotated[str | None, f"what every request must carry; better in the environment, as {TOKEN}"] = None,
+    folder: Annotated[Path | None, "where documents and indexes are kept; unless given, in the user's cache"] = None,
+    model: Model = None,
+    max_size: Annotated[float, "largest file in MB"] = 50,
+    max_pages: Annotated[int, "most pages of a document"] = 2_000,
+    max_tokens: Annotated[int, "most tokens of a document"] = 1_000_000,
+    max_questions: Annotated[int, "most questions in a request"] = 100,
+    max_requests: Annotated[int, "most requests at once"] = 64,
+    wait: Annotated[float, "seconds that a call waits for its result before it answers 504"] = 120,
+    body: Annotated[float, "seconds that a request may take to arrive"] = 60,
+    reading: Annotated[float, "seconds that a file may take to become text"] = 120,
+    readers: Annotated[int, "files that are read at the same time, each in a process of its own"] = 2,
+    keep_size: Annotated[float, "most MB that are kept in the folder"] = 10_000,
+    keep_hours: Annotated[float, "hours after which a document is deleted"] = 720,
+) -> None:
+    """Serve a page and an HTTP interface: upload documents, ask them, review them, see answers on their pages."""
+    try:
+        import uvicorn
+
+        from vcc.serve.app import make_app
+        from vcc.serve.settings import ServiceSettings
+    except ImportError as error:
+        raise UsageError(f"the service needs {error.name}: {INSTALL}") from error
+    from vcc.documents.store import cache_folder
+
+    settings = ServiceSettings(
+        folder=folder or cache_folder() / "service",
+        host=host,
+        port=port,
+        token=token if token is not None else os.environ.get(TOKEN, ""),
+        model=model,
+        file_bytes=int(max_size * 1e6),
+        pages=max_pages,
+        tokens=max_tokens,
+        questions=max_questions,
+        at_once=max_requests,
+        wait_seconds=wait,
+        body_seconds=body,
+        reading_seconds=reading,
+        readers=readers,
+        kept_bytes=int(keep_size * 1e6),
+        kept_hours=keep_hours,
+    )
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    options = uvicorn.Config(
+        make_app(settings),
+        host=settings.host,
+        port=settings.port,
+        access_log=False,  # its lines hold what users write; the guard has its own
+        log_level="warning",
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=10,
+        timeout_graceful_shutdown=5,
+        h11_max_incomplete_event_size=64_000,
+        backlog=512,
+        ws="none",
+    )
+    with listening(settings.host, settings.port) as opened:
+        name, shown = opened.getsockname()[:2]
+        print(f"vcc: at http://{f'[{name}]' if ':' in name else name}:{shown}", flush=True)
+        uvicorn.Server(options).run(sockets=[opened])
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens; opened here so that its port is known, and told, before anyone can miss it."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+        opened = socket.socket(family, kind, protocol)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind(address)
+        opened.listen(512)
+    except OSError as error:
+        raise UsageError(f"cannot listen at {host}, port {port}: {error.strerror or error}") from error
+    return opened

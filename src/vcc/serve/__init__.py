@@ -1,0 +1,1 @@
+"""The service and its page: upload documents, ask them, see the answers on their pages."""

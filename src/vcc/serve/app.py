@@ -1,0 +1,159 @@
+"""The service as one ASGI application: routes, page, what watches it, all behind the guard."""
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+
+from vcc.errors import UsageError
+from vcc.serve import models
+from vcc.serve.engine import Engine
+from vcc.serve.guard import Guard
+from vcc.serve.library import FullError, Library, UnknownDocumentError
+from vcc.serve.metrics import Metrics
+from vcc.serve.reviews import Reviews
+from vcc.serve.routes import document_routes, refused, review_routes
+from vcc.serve.settings import ServiceSettings
+from vcc.serve.uploads import WrongTypeError
+
+log = logging.getLogger("vcc.serve")
+STATIC = Path(__file__).parent / "static"
+TIDY = 600  # seconds between two looks for documents that are too old
+SHOWN_LIMITS = (
+    *("file_bytes", "pages", "tokens", "questions", "question_characters", "reviewed", "at_once"),
+    *("waiting", "wait_seconds", "body_seconds", "reading_seconds", "kept_bytes", "kept_hours"),
+)
+
+
+def make_app(settings: ServiceSettings) -> Guard:
+    """All that a server needs. The model is loaded now: what is wrong with it is told before a port is opened."""
+    metrics = Metrics()
+    library = Library(settings.folder, settings.kept_bytes, settings.kept_hours)
+    engine = Engine(settings, library, metrics)
+    reviews = Reviews(engine)
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        tidying = asyncio.create_task(tidy(engine))
+        yield
+        tidying.cancel()
+        reviews.close()
+        engine.close()
+
+    app = FastAPI(
+        title="VCC",
+        version=version(),
+        description="Ask long documents: upload one, wait until it is read, ask; answers come with their place.",
+        lifespan=life,
+        docs_url=None,
+        redoc_url=None,
+        responses={},
+    )
+    app.include_router(document_routes(engine, reviews))
+    app.include_router(review_routes(engine, reviews))
+    add_watching(app, engine, metrics)
+    add_errors(app)
+    add_page(app)
+    return Guard(app, settings, metrics)
+
+
+def add_watching(app: FastAPI, engine: Engine, metrics: Metrics) -> None:
+    """What programs that look after services ask for."""
+
+    @app.get("/health", tags=["service"])
+    def health() -> dict[str, str]:
+        """The service runs. Needs no token."""
+        return {"status": "ok"}
+
+    @app.get("/ready", tags=["service"], responses=refused())
+    def ready() -> dict[str, Any]:
+        """The model is loaded and questions are answered."""
+        return {"status": "ready", "waiting": engine.in_queue}
+
+    @app.get("/metrics", tags=["service"], responses=refused(), response_class=Response)
+    def counted() -> Response:
+        """Counters for Prometheus."""
+        states = Counter(entry.state for entry in engine.library.all())
+        for state in ("waiting", "reading", "ready", "failed"):
+            metrics.documents.labels(state).set(states[state])
+        metrics.kept.set(engine.library.size())
+        return Response(metrics.text(), media_type="text/plain; version=0.0.4")
+
+    @app.get("/version", tags=["service"], responses=refused())
+    def versions() -> models.VersionModel:
+        """What runs here, and its limits."""
+        limits = {name: getattr(engine.settings, name) for name in SHOWN_LIMITS}
+        return models.VersionModel(version=version(), model=engine.model_hash[:16], limits=limits)
+
+
+def add_errors(app: FastAPI) -> None:
+    """Every error is {"error": words}."""
+
+    def words(code: int, message: str, headers: Any = None) -> JSONResponse:
+        return JSONResponse({"error": message}, code, headers)
+
+    @app.exception_handler(HTTPException)
+    async def known(_: Request, error: HTTPException) -> JSONResponse:
+        return words(error.status_code, str(error.detail), error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def not_as_described(_: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        place = ".".join(str(step) for step in first["loc"] if isinstance(step, (str, int)))[:100]
+        return words(422, f"{place}: {first['msg']}"[:300].encode("utf-8", "replace").decode())
+
+    @app.exception_handler(UnknownDocumentError)
+    async def unknown(_: Request, error: UnknownDocumentError) -> JSONResponse:
+        return words(404, str(error))
+
+    @app.exception_handler(WrongTypeError)
+    async def wrong_type(_: Request, error: WrongTypeError) -> JSONResponse:
+        return words(415, str(error))
+
+    @app.exception_handler(FullError)
+    async def full(_: Request, error: FullError) -> JSONResponse:
+        return words(503, str(error))
+
+    @app.exception_handler(UsageError)
+    async def usage(_: Request, error: UsageError) -> JSONResponse:
+        return words(422, str(error))
+
+
+def add_page(app: FastAPI) -> None:
+    """The page, its scripts, and the description of the routes."""
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+
+    @app.get("/", include_in_schema=False)
+    def page() -> FileResponse:
+        return FileResponse(STATIC / "index.html", media_type="text/html; charset=utf-8")
+
+    @app.get("/docs", include_in_schema=False)
+    def docs() -> FileResponse:
+        return FileResponse(STATIC / "docs.html", media_type="text/html; charset=utf-8")
+
+
+async def tidy(engine: Engine) -> None:
+    """Documents that are too old are deleted."""
+    while True:
+        for id in engine.library.too_old():
+            with contextlib.suppress(UnknownDocumentError):
+                await asyncio.to_thread(engine.forget, id)
+        await asyncio.sleep(TIDY)
+
+
+def version() -> str:
+    try:
+        return metadata.version("vcc-transformers")
+    except metadata.PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,38 @@
+"""Progress as server-sent events: one whenever something has changed, until it is finished."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel
+
+EVERY = 0.2  # seconds between two looks
+ALIVE = 15  # seconds after which a line says that the connection is still there
+FINISHED = ("ready", "failed")
+
+
+def events(look: Callable[[], BaseModel], seconds: float) -> StreamingResponse:
+    """What `look` gives, again and again, for `seconds` at most; it ends when the state is final."""
+
+    async def lines() -> AsyncIterator[str]:
+        start, said, last = time.monotonic(), time.monotonic(), ""
+        while time.monotonic() - start < seconds:
+            try:
+                now: Any = look()
+            except Exception as error:  # it was deleted
+                yield f"event: gone\ndata: {type(error).__name__}\n\n"
+                return
+            shown = now.model_dump_json()
+            if shown != last:
+                yield f"data: {shown}\n\n"
+                last, said = shown, time.monotonic()
+            elif time.monotonic() - said > ALIVE:
+                yield ": still there\n\n"
+                said = time.monotonic()
+            if now.state in FINISHED:
+                return
+            await asyncio.sleep(EVERY)
+
+    return StreamingResponse(lines(), media_type="text/event-stream")

@@ -1,0 +1,135 @@
+"""The documents of a service on disk: one folder, a sub-folder for each document, named by us and never by a user."""
+
+import json
+import re
+import secrets
+import shutil
+import threading
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from vcc.documents.store import Store
+from vcc.documents.text import Text
+from vcc.documents.text_json import text_from_values, text_to_json
+from vcc.errors import Failure
+from vcc.files import write_whole
+from vcc.printable import printable
+
+State = Literal["waiting", "reading", "ready", "failed"]
+ID = re.compile(r"[0-9a-f]{32}")
+ABOUT, ORIGINAL, TEXT = "about.json", "original", "text.json"
+PDF = b"%PDF-"
+NAME_LENGTH = 200  # characters of a file's name that are kept, to be shown
+
+
+class UnknownDocumentError(Failure):
+    """No document has this id, or it was deleted."""
+
+
+class FullError(Failure):
+    """The folder holds as much as it may."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known of one document."""
+
+    id: str
+    name: str  # what its user calls it: to be shown, never to be opened
+    size: int  # bytes
+    pdf: bool
+    uploaded: float  # seconds since 1970
+    state: State = "waiting"
+    done: int = 0  # tokens read
+    total: int = 0
+    error: str = ""
+    code: int = 0  # the HTTP code that the error would have
+    title: str = ""
+    characters: int = 0
+    tokens: int = 0
+    pages: int = 0
+    notes: tuple[str, ...] = ()
+
+
+class Library:
+    """All documents. Entries are values in memory and files on disk; after a restart they are there again."""
+
+    def __init__(self, folder: Path, kept_bytes: int, kept_hours: float) -> None:
+        self.folder, self.kept_bytes, self.kept_hours = folder / "documents", kept_bytes, kept_hours
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.store = Store(folder / "indexes")
+        self.lock = threading.Lock()
+        self.entries: dict[str, Entry] = {}
+        for path in sorted(self.folder.iterdir()):
+            try:
+                about = json.loads((path / ABOUT).read_text(encoding="utf-8"))
+                entry = Entry(**{**about, "notes": tuple(about["notes"])})
+                if entry.id != path.name or not ID.fullmatch(entry.id) or not (path / ORIGINAL).is_file():
+                    raise ValueError(path)
+                self.entries[entry.id] = entry
+            except (OSError, ValueError, TypeError, KeyError):  # half-written when the service was killed
+                shutil.rmtree(path, ignore_errors=True)
+
+    def add(self, data: bytes, name: str) -> Entry:
+        """Keep a new document; its file is named by us."""
+        if self.size() + len(data) > self.kept_bytes:
+            raise FullError(f"the service holds {self.kept_bytes:,} bytes, which is its limit: delete some documents")
+        shown = printable(Path(name.replace("\\", "/")).name)[:NAME_LENGTH] or "document"
+        entry = Entry(secrets.token_hex(16), shown, len(data), PDF in data[:1024], time.time())
+        path = self.folder / entry.id
+        path.mkdir(mode=0o700)
+        write_whole(path / ORIGINAL, data)
+        self.put(entry)
+        return entry
+
+    def put(self, entry: Entry, on_disk: bool = True) -> None:
+        """A new state of a document. One that was deleted meanwhile does not come back."""
+        with self.lock:
+            path = self.folder / entry.id
+            if not path.is_dir():
+                raise UnknownDocumentError(entry.id)
+            if on_disk:
+                write_whole(path / ABOUT, json.dumps(asdict(entry)))
+            self.entries[entry.id] = entry
+
+    def change(self, id: str, on_disk: bool = True, **values: Any) -> Entry:
+        entry = replace(self.get(id), **values)
+        self.put(entry, on_disk)
+        return entry
+
+    def get(self, id: str) -> Entry:
+        if not ID.fullmatch(id) or id not in self.entries:
+            raise UnknownDocumentError(f"there is no document {printable(id)[:40]!r}; it may have been deleted")
+        return self.entries[id]
+
+    def all(self) -> list[Entry]:
+        return sorted(self.entries.values(), key=lambda entry: (-entry.uploaded, entry.id))
+
+    def original(self, id: str) -> Path:
+        return self.folder / self.get(id).id / ORIGINAL
+
+    def text(self, id: str) -> Text:
+        path = self.folder / self.get(id).id / TEXT
+        return text_from_values(json.loads(path.read_text(encoding="utf-8")))
+
+    def keep_text(self, id: str, text: Text) -> None:
+        write_whole(self.folder / self.get(id).id / TEXT, text_to_json(text))
+
+    def delete(self, id: str, index: Path | None = None) -> None:
+        """Remove a document and all that was made of it; an index only if no other document has the same text."""
+        with self.lock:
+            entry = self.get(id)
+            del self.entries[entry.id]
+            shutil.rmtree(self.folder / entry.id, ignore_errors=True)
+        if index is not None:
+            shutil.rmtree(index, ignore_errors=True)
+
+    def too_old(self) -> list[str]:
+        oldest = time.time() - self.kept_hours * 3600
+        return [entry.id for entry in self.all() if entry.uploaded < oldest]
+
+    def size(self) -> int:
+        """Bytes in the folder."""
+        return sum(file.stat().st_size for file in self.folder.parent.rglob("*") if file.is_file())

@@ -1,0 +1,103 @@
+"""Reviews as jobs: many documents, a list of questions, one table; one at a time, with progress for those who wait."""
+
+import logging
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from vcc.documents.review_table import Question, ReviewRow, ReviewTable
+from vcc.serve.engine import Engine
+from vcc.serve.library import UnknownDocumentError
+
+log = logging.getLogger("vcc.serve")
+KEPT = 100  # finished reviews that can be fetched
+
+
+@dataclass(frozen=True)
+class Review:
+    """One review and how far it is."""
+
+    id: str
+    documents: tuple[str, ...]
+    questions: tuple[Question, ...]
+    started: float
+    state: Literal["waiting", "running", "ready", "failed"] = "waiting"
+    done: int = 0  # questions
+    error: str = ""
+    rows: tuple[ReviewRow, ...] = ()
+    row_documents: tuple[str, ...] = ()
+
+    @property
+    def total(self) -> int:
+        return len(self.documents) * len(self.questions)
+
+    @property
+    def table(self) -> ReviewTable:
+        return ReviewTable(self.questions, self.rows)
+
+
+class Reviews:
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.lock = threading.Lock()
+        self.all: OrderedDict[str, Review] = OrderedDict()
+        self.pool = ThreadPoolExecutor(1, "reviewer")
+
+    def close(self) -> None:
+        self.pool.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def in_queue(self) -> int:
+        return sum(review.state in ("waiting", "running") for review in self.all.values())
+
+    def start(self, documents: Sequence[str], questions: Sequence[Question]) -> Review:
+        review = Review(secrets.token_hex(16), tuple(documents), tuple(questions), time.time())
+        with self.lock:
+            self.all[review.id] = review
+            finished = [id for id, other in self.all.items() if other.state in ("ready", "failed")]
+            for id in finished[: max(len(self.all) - KEPT, 0)]:
+                del self.all[id]
+        self.pool.submit(self._run, review.id)
+        return review
+
+    def get(self, id: str) -> Review:
+        try:
+            return self.all[id]
+        except KeyError:
+            raise UnknownDocumentError("there is no such review; only the latest are kept") from None
+
+    def _put(self, review: Review) -> None:
+        with self.lock:
+            self.all[review.id] = review
+
+    def _run(self, id: str) -> None:
+        review = replace(self.all[id], state="running")
+        try:
+            for document in review.documents:
+                before, width = review.done, len(review.questions)
+
+                def told(done: int, total: int, review: Review = review, before: int = before) -> None:
+                    self._put(replace(review, done=before + done))
+
+                row = self._row(document, review.questions, told)
+                rows, done = (*review.rows, row), before + width
+                review = replace(review, rows=rows, row_documents=(*review.row_documents, document), done=done)
+                self._put(review)
+            self._put(replace(review, state="ready"))
+        except Exception as error:
+            log.error("review %s failed (%s)", id, type(error).__name__)
+            self._put(replace(review, state="failed", error=f"the review failed ({type(error).__name__})"))
+
+    def _row(self, document: str, questions: Sequence[Question], told: object) -> ReviewRow:
+        try:
+            entry = self.engine.library.get(document)
+            if entry.state != "ready":
+                return ReviewRow(entry.name, error=entry.error or "is not read yet")
+            return self.engine.review(document, questions, told)  # type: ignore[arg-type]
+        except UnknownDocumentError:
+            return ReviewRow(document, error="was deleted")

@@ -1,0 +1,250 @@
+"""The routes. Each calls the engine and shapes what it gives; whatever is wrong has a code and plain words."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, HTTPException, Query, Response, UploadFile
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import FileResponse, StreamingResponse
+
+from vcc.documents.question_list import CLAUSE_QUESTIONS, parse_questions
+from vcc.documents.review_table import Question
+from vcc.documents.show.spreadsheet import csv_bytes, xlsx_bytes
+from vcc.documents.text import Text
+from vcc.errors import UsageError
+from vcc.serve import models
+from vcc.serve.engine import Engine
+from vcc.serve.events import FINISHED, events
+from vcc.serve.library import Entry, UnknownDocumentError
+from vcc.serve.reviews import Review, Reviews
+from vcc.serve.shapes import document_model, heatmap_model, reply_model, review_model, span_model, text_model
+from vcc.serve.uploads import check_type
+
+XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+CODES = {
+    401: "no token, or not the right one",
+    404: "there is no such document or review",
+    409: "the document is not read yet, or could not be read",
+    413: "larger, longer or more than the service takes",
+    415: "not a kind of file that is read",
+    422: "the request, or the file, is not as it should be",
+    429: "too many requests at once, or too many documents waiting",
+    503: "the service's folder is full",
+    504: "not ready within the time that a call waits; the work goes on",
+}
+Got = TypeVar("Got")
+Wait = Annotated[float, Query(ge=0, description="seconds to wait until it is read; the service has a limit")]
+
+
+def refused(*codes: int) -> dict[int | str, dict[str, Any]]:
+    return {code: {"model": models.ErrorMessage, "description": CODES[code]} for code in (401, *codes)}
+
+
+def document_routes(engine: Engine, reviews: Reviews) -> APIRouter:
+    """Upload, progress, text, file, ask, heat map, delete."""
+    routes, library, settings = APIRouter(prefix="/v1/documents", tags=["documents"]), engine.library, engine.settings
+
+    @routes.post("", status_code=202, responses=refused(413, 415, 422, 429, 503, 504))
+    async def upload(file: UploadFile, wait: Wait = 0) -> models.DocumentModel:
+        """Upload a document: PDF, DOCX, EPUB, HTML, Markdown or text. It is read as a job."""
+        data, name = await file.read(), file.filename or "document"
+        if len(data) > settings.file_bytes:
+            raise HTTPException(413, f"the file has {len(data):,} bytes, above the limit of {settings.file_bytes:,}")
+        check_type(data, name)
+        if engine.in_queue >= settings.waiting:
+            raise HTTPException(429, f"{settings.waiting} documents are waiting to be read already; try again later")
+        entry = await run_in_threadpool(library.add, data, name)
+        engine.read(entry.id)
+        if wait:
+            entry = await until_read(lambda: library.get(entry.id), min(wait, settings.wait_seconds))
+            if entry.state == "failed":
+                raise HTTPException(entry.code, entry.error)
+        return document_model(entry)
+
+    @routes.get("", responses=refused())
+    def all_documents() -> models.DocumentsModel:
+        """All documents, the latest first."""
+        return models.DocumentsModel(documents=[document_model(entry) for entry in library.all()])
+
+    @routes.get("/{id}", responses=refused(404))
+    def one_document(id: str) -> models.DocumentModel:
+        """A document and how far its reading is."""
+        return document_model(library.get(id))
+
+    @routes.get("/{id}/events", responses=refused(404), response_class=StreamingResponse)
+    def document_events(id: str) -> StreamingResponse:
+        """The same as server-sent events, whenever it changes."""
+        library.get(id)
+        return events(lambda: document_model(library.get(id)), settings.reading_seconds * 10)
+
+    @routes.get("/{id}/text", responses=refused(404, 409))
+    def text(id: str) -> models.TextModel:
+        """What the document says: its characters, which answers count, and its parts."""
+        return text_model(ready_text(engine, id))
+
+    @routes.get("/{id}/span", responses=refused(404, 409, 422))
+    def span(id: str, start: Annotated[int, Query(ge=0)], end: Annotated[int, Query(ge=1)]) -> models.SpanModel:
+        """Where characters start..end - 1 stand: for links into a document."""
+        content = ready_text(engine, id)
+        if not start < end <= len(content.text):
+            raise HTTPException(422, f"span {start}..{end} must be non-empty and lie in 0..{len(content.text)}")
+        return span_model(content, start, end)
+
+    @routes.get("/{id}/file", responses=refused(404), response_class=FileResponse)
+    def original(id: str) -> FileResponse:
+        """The file as it was uploaded, to be saved or drawn, never to be run."""
+        kind = "application/pdf" if library.get(id).pdf else "application/octet-stream"
+        headers = {
+            "content-security-policy": "default-src 'none'; sandbox",
+            "content-disposition": 'attachment; filename="document"',
+        }
+        return FileResponse(library.original(id), media_type=kind, headers=headers)
+
+    @routes.post("/{id}/ask", responses=refused(404, 409, 413, 422, 504))
+    async def ask(id: str, asked: models.AskModel) -> models.RepliesModel:
+        """Answer questions. Those of several callers are asked together."""
+        check_questions(asked.questions, settings.questions, settings.question_characters)
+        content = await run_in_threadpool(ready_text, engine, id)
+        found = await in_time(engine.ask(id, asked.questions), settings.wait_seconds)
+        return models.RepliesModel(replies=[reply_model(content, reply, asked.top) for reply in found])
+
+    @routes.post("/{id}/heatmap", responses=refused(404, 409, 413, 422, 504))
+    async def heatmap(id: str, asked: models.HeatmapRequest) -> models.HeatmapModel:
+        """What each compressed layer read closely for a question."""
+        check_questions([asked.question], 1, settings.question_characters)
+        await run_in_threadpool(ready_text, engine, id)
+        seen = asyncio.ensure_future(run_in_threadpool(engine.see, id, asked.question))
+        done, _ = await asyncio.wait([seen], timeout=settings.wait_seconds)
+        if not done:
+            raise too_late(settings.wait_seconds)
+        return heatmap_model(seen.result(), asked.cells)
+
+    @routes.delete("/{id}", status_code=204, responses=refused(404))
+    def delete(id: str) -> None:
+        """Delete a document, its file and its index."""
+        library.get(id)
+        engine.forget(id)
+
+    return routes
+
+
+def review_routes(engine: Engine, reviews: Reviews) -> APIRouter:
+    """Many documents, a list of questions: start, progress, table, spreadsheets."""
+    routes, settings = APIRouter(prefix="/v1/reviews", tags=["reviews"]), engine.settings
+
+    @routes.post("", status_code=202, responses=refused(404, 413, 422, 429))
+    def start(asked: models.ReviewRequest) -> models.ReviewModel:
+        """Ask documents the 41 clause questions of CUAD, or your own."""
+        if len(asked.documents) > settings.reviewed:
+            words = f"{len(asked.documents)} documents in one review, above the limit of {settings.reviewed}"
+            raise HTTPException(413, words)
+        questions = CLAUSE_QUESTIONS
+        if asked.questions is not None:
+            questions = tuple(Question(**question.model_dump()) for question in asked.questions)
+            check_questions([q.question for q in questions], settings.questions, settings.question_characters)
+        for id in asked.documents:
+            engine.library.get(id)
+        if reviews.in_queue >= settings.waiting:
+            raise HTTPException(429, f"{settings.waiting} reviews are waiting already; try again later")
+        return shown(reviews.start(asked.documents, questions))
+
+    @routes.post("/questions", responses=refused(413, 415, 422))
+    async def questions_of(file: UploadFile) -> list[models.QuestionModel]:
+        """A list of questions from a file, .yaml or .csv, for a review."""
+        name = (file.filename or "").lower()
+        suffix = next((suffix for suffix in (".csv", ".yaml", ".yml") if name.endswith(suffix)), "")
+        if not suffix:
+            raise HTTPException(415, "a list of questions is a .yaml or .csv file")
+        data = await file.read(1_000_001)
+        if len(data) > 1_000_000 or data.count(b"&") > 1000:  # an alias of an alias of ... grows in YAML
+            raise HTTPException(413, "a list of questions has 1,000,000 bytes at most")
+        try:
+            found = await run_in_threadpool(parse_questions, data.decode("utf-8-sig"), suffix, "the list")
+        except UnicodeDecodeError:
+            raise HTTPException(422, "the list is not UTF-8 text") from None
+        check_questions([q.question for q in found], settings.questions, settings.question_characters)
+        return [models.QuestionModel(**vars(question)) for question in found]
+
+    @routes.get("/{id}", responses=refused(404))
+    def review(id: str) -> models.ReviewModel:
+        """A review: how far it is, and the rows that are ready."""
+        return shown(reviews.get(id))
+
+    @routes.get("/{id}/events", responses=refused(404), response_class=StreamingResponse)
+    def review_events(id: str) -> StreamingResponse:
+        """The same as server-sent events, whenever it changes."""
+        reviews.get(id)
+        return events(lambda: shown(reviews.get(id)), 24 * 3600)
+
+    @routes.get("/{id}/review.xlsx", responses=refused(404), response_class=Response)
+    def as_xlsx(id: str) -> Response:
+        """A row a document, a column a question, quotes as comments, colours by score."""
+        return attachment(xlsx_bytes(reviews.get(id).table), XLSX, "review.xlsx")
+
+    @routes.get("/{id}/review.csv", responses=refused(404), response_class=Response)
+    def as_csv(id: str) -> Response:
+        """The same as CSV."""
+        return attachment(csv_bytes(reviews.get(id).table), "text/csv; charset=utf-8", "review.csv")
+
+    def shown(review: Review) -> models.ReviewModel:
+        return review_model(review, texts_of(engine, review.row_documents))
+
+    return routes
+
+
+def texts_of(engine: Engine, ids: Iterable[str]) -> dict[str, Text]:
+    found = {}
+    for id in ids:
+        try:
+            found[id] = engine.document(id).content
+        except (UnknownDocumentError, OSError):
+            continue
+    return found
+
+
+def ready_text(engine: Engine, id: str) -> Text:
+    entry = engine.library.get(id)
+    if entry.state != "ready":
+        raise HTTPException(409, entry.error or "the document is not read yet: its state is at /v1/documents/{id}")
+    return engine.document(id).content
+
+
+def check_questions(questions: Sequence[str], most: int, longest: int) -> None:
+    if len(questions) > most:
+        raise HTTPException(413, f"{len(questions)} questions in one request, above the limit of {most}")
+    for question in questions:
+        if len(question) > longest:
+            raise HTTPException(413, f"a question of {len(question):,} characters, above the limit of {longest:,}")
+        if not any(letter.isalnum() for letter in question) or any("\ud800" <= c <= "\udfff" for c in question):
+            raise HTTPException(422, "a question holds no word, or characters that are none")
+
+
+async def until_read(look: Callable[[], Entry], seconds: float) -> Entry:
+    """A document when it is read, or when that failed."""
+    for _ in range(max(1, int(seconds / 0.1))):
+        if (entry := look()).state in FINISHED:
+            return entry
+        await asyncio.sleep(0.1)
+    raise too_late(seconds)
+
+
+async def in_time(futures: "Sequence[Future[Got]]", seconds: float) -> list[Got]:
+    """All results; 504 if one is late, but the work goes on, and who asks again finds it done."""
+    wrapped = [asyncio.wrap_future(future) for future in futures]
+    _, late = await asyncio.wait(wrapped, timeout=seconds)
+    if late:
+        raise too_late(seconds)
+    try:
+        return [future.result() for future in wrapped]
+    except UsageError as error:
+        raise HTTPException(422, str(error)) from error
+
+
+def too_late(seconds: float) -> HTTPException:
+    return HTTPException(504, f"not ready within {seconds:g} seconds; the work goes on: ask again later")
+
+
+def attachment(data: bytes, kind: str, name: str) -> Response:
+    return Response(data, media_type=kind, headers={"content-disposition": f'attachment; filename="{name}"'})
