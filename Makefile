@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint types unit demo demo-core test-deep test-faults bench bench-core clean
+.PHONY: help test lint types unit demo demo-core test-deep test-faults test-hostile bench bench-core clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ test-deep: $(READY) ## All tests with the slow ones, 10,000 cases for each prope
 
 test-faults: $(READY) ## Kill a training run and watch it come back
 	@$(BIN)/python tests/faults/kill_test.py
+
+test-hostile: $(READY) ## 1,000 generated files and command lines: no hang, no traceback (minutes)
+	@$(BIN)/python tests/faults/hostile_test.py
 
 bench: $(READY) ## Speed and memory of whole models against dense ones
 	@$(BIN)/vcc bench
