@@ -147,8 +147,7 @@ def test_the_highlight_lies_over_the_right_words(tab: Tab, address: str) -> None
         edges = (x0, y0, x0 + lit["width"] / paper["width"], y0 + lit["height"] / paper["height"])
         items = page.evaluate(ITEMS, [f"/v1/documents/{id[1]}/file", number])  # PDF.js's own reading
         line = [item for item in items if edges[1] <= item["y"] <= edges[3]]
-        assert edges[0] >= min(item["x0"] for item in line) - 0.01
-        assert edges[2] <= max(item["x1"] for item in line) + 0.01
+        assert any(item["x0"] - 0.01 <= edges[0] <= item["x1"] + 0.01 for item in line)
         drawn.append(" ".join(item["str"] for item in line))
     words = " ".join(" ".join(drawn).split())
     assert "This Agreement is governed by" in words and "laws of the State of New Hampshire" in words
