@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint types unit demo demo-core test-deep test-faults test-hostile bench bench-core clean
+.PHONY: help test lint types unit demo demo-core test-deep test-faults test-browser test-hostile bench bench-core bench-serve clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,8 +61,18 @@ test-deep: $(READY) ## All tests with the slow ones, 10,000 cases for each prope
 test-faults: $(READY) ## Kill a training run and watch it come back
 	@$(BIN)/python tests/faults/kill_test.py
 
-test-hostile: $(READY) ## 1,000 generated files and command lines: no hang, no traceback (minutes)
+test-hostile: $(READY) ## 1,000 hostile files and command lines, 1,000 hostile requests: no hang, no traceback (minutes)
 	@$(BIN)/python tests/faults/hostile_test.py
+	@$(BIN)/python -m tests.serve.hostile
+
+AXE := out/axe/package/axe.min.js
+test-browser: $(READY) ## The page of `vcc serve` in a real Chromium (minutes)
+	@command -v chromium google-chrome $$VCC_BROWSER > /dev/null || { echo "No browser. On Debian and Ubuntu: apt-get install chromium; elsewhere name one: VCC_BROWSER=/path/to/chrome make test-browser"; exit 1; }
+	@test -f $(AXE) || { mkdir -p out/axe && cd out/axe && npm pack --silent axe-core@4.14.0 > /dev/null && tar xzf axe-core-*.tgz; } || echo "axe-core could not be fetched with npm: accessibility is not checked"
+	@$(BIN)/python -m pytest -m "" tests/browser -rs
+
+bench-serve: $(READY) ## Questions a second that the service answers, and how long they wait
+	@$(BIN)/python benchmarks/serve_load.py
 
 bench: $(READY) ## Speed and memory of whole models against dense ones
 	@$(BIN)/vcc bench

@@ -11,7 +11,7 @@ export function clear() {
 $("ask-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   const question = $("question").value.trim();
-  const entry = viewer.current();
+  const entry = await viewer.settled();
   if (!question) return $("question").focus();
   if (!entry) return say("Choose a document first.");
   $("ask-button").disabled = true;

@@ -7,10 +7,19 @@ import { openText } from "./text-view.js";
 
 let open = null; // { entry, view, asText, span }
 let latest = 0; // opening takes time: only the latest counts
+let opening = Promise.resolve();
 
 export const current = () => open?.entry ?? null;
 
-export async function show(entry, asText = false) {
+// The open document, once one that is being opened is there.
+export const settled = () => opening.then(current, current);
+
+export function show(entry, asText = false) {
+  opening = opened(entry, asText);
+  return opening;
+}
+
+async function opened(entry, asText) {
   const turn = ++latest;
   if (open?.entry.id === entry.id && open.asText === (asText || !entry.pdf)) return;
   open?.view.close();

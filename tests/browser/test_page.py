@@ -1,0 +1,237 @@
+"""The page in a real Chromium, against a real service with the model that comes along: `make test-browser`.
+
+Every request that does not go to the service is refused, so all of this also shows that the page works offline.
+"""
+
+import html
+import io
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openpyxl import load_workbook
+
+from tests.serve.running import Running, running
+
+playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
+BROWSER = os.environ.get("VCC_BROWSER") or shutil.which("chromium") or shutil.which("google-chrome") or ""
+AXE = Path(os.environ.get("VCC_AXE", "out/axe/package/axe.min.js"))
+SCREENSHOTS = os.environ.get("VCC_SCREENSHOTS")  # a folder: keep pictures there
+CONTRACT = Path(__file__).parents[2] / "examples" / "contract.txt"
+FLAGS = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+QUESTION = "Which law governs this agreement?"
+ITEMS = """async ([address, number]) => {
+  const pdfjs = await import("/static/pdfjs/pdf.min.mjs");
+  const pdf = await pdfjs.getDocument(address).promise;
+  const page = await pdf.getPage(number);
+  const [, , width, height] = page.view;
+  return (await page.getTextContent()).items.map(({ str, transform, width: w }) => (
+    { str, x0: transform[4] / width, x1: (transform[4] + w) / width, y: 1 - transform[5] / height }));
+}"""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not BROWSER, reason="no Chromium: install it, or name it in VCC_BROWSER"),
+]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(tmp_path_factory.mktemp("service")) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as started:
+        chromium = started.chromium.launch(executable_path=BROWSER, args=list(FLAGS))
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def contract(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The contract as the browser prints it, on several pages."""
+    page = browser.new_page()
+    body = "".join(f"<p>{html.escape(part)}</p>" for part in CONTRACT.read_text().split("\n\n"))
+    page.set_content(f"<title>Supply agreement</title><body style='font: 11pt/1.45 serif'>{body}")
+    path = tmp_path_factory.mktemp("pdf") / "contract <b>.pdf"
+    page.pdf(path=str(path), format="A4", margin=dict.fromkeys(("top", "bottom", "left", "right"), "2cm"))
+    page.close()
+    return path
+
+
+class Tab:
+    """A tab that may talk to the service only, and that remembers what went wrong in it."""
+
+    def __init__(self, browser: Any, service: Running, **options: Any) -> None:
+        self.context = browser.new_context(viewport={"width": 1400, "height": 860}, **options)
+        self.service, self.faults = service, []
+        self.context.route("**/*", self.route)
+        self.page = self.another()
+
+    def another(self) -> Any:
+        page = self.context.new_page()
+        page.set_default_timeout(120_000)
+        page.on("console", lambda line: self.faults.append(line.text) if line.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: self.faults.append(str(error)))
+        return page
+
+    def route(self, route: Any) -> None:
+        if route.request.url.startswith((self.service.address, "blob:", "data:")):
+            route.continue_()
+        else:
+            self.faults.append(f"a request to {route.request.url}")
+            route.abort()
+
+    def close(self) -> None:
+        self.context.close()
+        assert self.faults == []
+
+
+@pytest.fixture
+def tab(browser: Any, service: Running) -> Iterator[Tab]:
+    one = Tab(browser, service, accept_downloads=True)
+    yield one
+    one.close()
+
+
+@pytest.fixture(scope="module")
+def address(browser: Any, service: Running, contract: Path) -> str:
+    """A link to the answer, after a person has uploaded the contract and asked."""
+    tab = Tab(browser, service)
+    page = tab.page
+    page.goto(service.address)
+    page.set_input_files("#file", str(contract))
+    page.locator(".page canvas").first.wait_for()
+    ask(page)
+    keep(page, "ask")
+    found = page.url
+    tab.close()
+    return str(found)
+
+
+def ask(page: Any) -> None:
+    page.keyboard.press("/")  # from anywhere on the page
+    page.keyboard.type(QUESTION)
+    page.keyboard.press("Enter")
+    page.locator(".box").first.wait_for()
+    page.locator("#heat").wait_for()
+
+
+def keep(page: Any, name: str) -> None:
+    if SCREENSHOTS:
+        page.wait_for_timeout(1000)
+        page.screenshot(path=f"{SCREENSHOTS}/{name}.png")
+
+
+def test_the_highlight_lies_over_the_right_words(tab: Tab, address: str) -> None:
+    page = tab.page
+    page.goto(address)  # the link carries the document and the span
+    page.locator(".box").first.wait_for()
+    id = re.search("d=([0-9a-f]{32})", address)
+    assert id is not None
+    drawn = []
+    for box in page.locator(".box").all():
+        paper, lit = box.locator("xpath=..").bounding_box(), box.bounding_box()
+        number = int(box.locator("xpath=..").get_attribute("data-page"))
+        x0 = (lit["x"] - paper["x"]) / paper["width"]
+        y0 = (lit["y"] - paper["y"]) / paper["height"]
+        edges = (x0, y0, x0 + lit["width"] / paper["width"], y0 + lit["height"] / paper["height"])
+        items = page.evaluate(ITEMS, [f"/v1/documents/{id[1]}/file", number])  # PDF.js's own reading
+        line = [item for item in items if edges[1] <= item["y"] <= edges[3]]
+        assert any(item["x0"] - 0.01 <= edges[0] <= item["x1"] + 0.01 for item in line)
+        drawn.append(" ".join(item["str"] for item in line))
+    words = " ".join(" ".join(drawn).split())
+    assert "This Agreement is governed by" in words and "laws of the State of New Hampshire" in words
+    assert len(drawn) == 2
+
+
+def test_a_reload_and_a_second_tab_show_the_same_document(tab: Tab, address: str) -> None:
+    tab.page.goto(address)
+    tab.page.locator(".box").first.wait_for()
+    tab.page.reload()
+    tab.page.locator(".box").first.wait_for()
+    second = tab.another()
+    second.goto(tab.service.address)
+    second.get_by_role("button", name="contract <b>.pdf", exact=True).click()
+    ask(second)
+    assert second.locator(".answer").first.inner_text() and tab.page.locator(".box").count() == 2
+
+
+def test_keys_move_between_answers_and_the_text_is_an_alternative(tab: Tab, address: str) -> None:
+    page = tab.page
+    page.goto(address)
+    page.locator(".box").first.wait_for()
+    ask(page)
+    page.locator("body").click(position={"x": 500, "y": 800})
+    page.keyboard.press("j")
+    assert page.locator(".answer[aria-current=true]").count() == 1
+    page.get_by_role("button", name="Text", exact=True).click()
+    marked = page.locator(".text mark")
+    marked.first.wait_for()
+    assert " ".join(" ".join(marked.all_inner_texts()).split()) in " ".join(CONTRACT.read_text().split())
+
+
+def test_a_review_is_filtered_and_exported(tab: Tab, address: str) -> None:
+    page = tab.page
+    page.goto(address)
+    page.get_by_role("button", name="Review", exact=True).first.click()
+    page.fill("#own", f"Law: {QUESTION}\nPizza: Which pizza is best?")
+    page.locator("#review-button").click()
+    page.locator("#review-state", has_text=re.compile("^ready$")).wait_for()
+    assert page.locator("#table tbody tr").count() == 3
+    page.select_option("#filter-state", "found")
+    assert page.locator("#table tbody tr:not(.file) th").all_inner_texts() == ["Law"]
+    page.select_option("#filter-state", "")
+    keep(page, "review")
+    with page.expect_download() as got:
+        page.locator("#xlsx").click()
+    sheet = load_workbook(io.BytesIO(Path(got.value.path()).read_bytes()))["Review"]
+    assert [cell.value for cell in sheet[1]] == ["Document", "Law", "Pizza"]
+    assert "New Hampshire" in sheet["B2"].value and "page" in sheet["B2"].comment.text
+    page.get_by_role("button", name=re.compile("This Agreement is governed")).click()
+    page.locator(".box").first.wait_for()
+
+
+def test_a_file_that_cannot_be_read_says_so(tab: Tab, tmp_path: Path) -> None:
+    page = tab.page
+    page.goto(tab.service.address)
+    evil = tmp_path / "<img src=x onerror=alert(1)>.pdf"
+    evil.write_bytes(b"%PDF-1.7 nothing")
+    page.set_input_files("#file", str(evil))
+    page.locator("#list .error").first.wait_for()
+    assert "broken PDF" in page.locator("#list .error").first.inner_text()
+    page.get_by_role("button", name=f"Delete {evil.name}").click()
+    page.get_by_text(f"{evil.name} is deleted.").wait_for()
+    assert page.locator("#list img").count() == 0
+
+
+@pytest.mark.skipif(not AXE.is_file(), reason="no axe-core: make test-browser fetches it from npm")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1400, 390])
+def test_no_accessibility_violation(browser: Any, service: Running, address: str, scheme: str, width: int) -> None:
+    tab = Tab(browser, service, bypass_csp=True, color_scheme=scheme)  # axe is not part of the page
+    page = tab.page
+    page.set_viewport_size({"width": width, "height": 860})
+    page.goto(address)
+    page.locator(".box").first.wait_for()
+    keep(page, f"{scheme}-{width}")
+    for view in ("ask", "review", "docs"):
+        if view == "docs":
+            page.goto(f"{service.address}/docs")
+            page.locator("details").first.wait_for()
+        else:
+            page.locator(f"#show-{view}").click()
+        page.evaluate(AXE.read_text())
+        found = page.evaluate("axe.run()")["violations"]
+        assert [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in ("serious", "critical")] == []
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), f"{view} is too wide"
+    tab.close()
