@@ -55,7 +55,11 @@ def read_text(path: str | Path) -> Text:
     """
     if str(path) != "-" and Path(path).is_dir():
         return _text(read_folder(Path(path)), str(path), Path(path).resolve().name)
-    file = open_file(path)
+    return text_of(open_file(path))
+
+
+def text_of(file: File) -> Text:
+    """The text of one file."""
     return _text(read_file(file), file.source, Path(file.source).stem)
 
 

@@ -1,0 +1,205 @@
+"""Read a file in a process of its own, with a deadline and a cap on memory: whatever the file does, only that process
+dies of it.
+
+The children import no torch, so a parent that holds a model, perhaps on a GPU, can have some at little cost. They are
+started afresh, never forked, kept for the next file, and replaced after a failure. What a child sends back is JSON:
+nothing that a file could make of the child would run in the parent.
+"""
+
+import atexit
+import json
+import os
+import pickle
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import asdict
+from importlib import import_module
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from typing import Any, Literal
+
+from vcc.documents.formats.file import File
+from vcc.documents.formats.read import text_of
+from vcc.documents.text import Part, Text
+from vcc.errors import DocumentError, Failure, is_out_of_memory
+
+Kind = Literal["crash", "hang", "memory"]
+READY, OUT_OF_MEMORY = b"ready", b'{"memory": true}'
+STARTING = 120  # seconds a child may take to start, on a busy machine
+LIBRARIES = ("pypdf", "docx", "markdown_it")  # loaded before memory is counted, where they are installed
+START = "import sys; sys.path[:] = {path!r}; from vcc.documents.isolated import serve; serve({connection})"
+
+
+class ReadingError(DocumentError):
+    """A file that broke its reader: `kind` says whether that crashed, ran out of time, or out of memory."""
+
+    def __init__(self, source: str, rule: str, kind: Kind) -> None:
+        super().__init__(source, rule)
+        self.kind = kind
+
+
+def read_isolated(data: bytes, name: str, limits: Any, seconds: float, memory: int) -> Text:
+    """The text of a file's bytes; `name` is its path, or what messages shall call it.
+
+    Reading may take `seconds`, and `memory` bytes beyond what the process needs to be there at all. What is wrong with
+    the file is a `DocumentError`; of the kind `ReadingError` where its reader did not survive it.
+    """
+    child = _take()
+    try:
+        answer = child.ask(data, name, limits, seconds, memory)
+    except BaseException:  # Ctrl-C too: half an answer may be under way
+        child.end()
+        raise
+    _idle.append(child)
+    if "rule" in answer:
+        raise DocumentError(answer["source"], answer["rule"])
+    parts = tuple(Part(*part) for part in answer["parts"])
+    return Text(answer["text"], answer["title"], answer["source"], parts, tuple(answer["notes"]))
+
+
+class Child:
+    """One reading process, and the line to it."""
+
+    def __init__(self) -> None:
+        self.ready = False
+        self.line, theirs = Pipe()
+        program = START.format(path=sys.path, connection=theirs.fileno())
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", program],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is the parent's to deal with
+            )
+
+    def wait_until_ready(self) -> None:
+        """What it takes to start is not on the file's account."""
+        if not self.ready:
+            with suppress(EOFError):
+                self.ready = self.line.poll(STARTING) and self.line.recv_bytes() == READY
+            if not self.ready:
+                raise Failure(f"a process to read files in did not start within {STARTING} seconds")
+
+    def ask(self, data: bytes, name: str, limits: Any, seconds: float, memory: int) -> dict[str, Any]:
+        """What became of a file: a text, or the rule that it breaks."""
+        self.wait_until_ready()
+        late = threading.Event()
+
+        def stop() -> None:
+            late.set()
+            self.process.kill()
+
+        timer = threading.Timer(seconds, stop)
+        timer.start()
+        try:
+            self.line.send_bytes(pickle.dumps((name, limits, seconds, memory)))
+            self.line.send_bytes(data)
+            answer = json.loads(self.line.recv_bytes())
+        except (EOFError, OSError) as error:
+            code = self.process.wait()
+            if late.is_set() or code == -signal.SIGALRM:
+                raise ReadingError(name, f"could not be read within {seconds:g} seconds", "hang") from error
+            how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            raise ReadingError(name, f"crashes its reader ({how})", "crash") from error
+        finally:
+            timer.cancel()
+        if "memory" in answer:
+            raise ReadingError(name, f"needs more than {memory / 2**20:,.0f} MiB of memory to be read", "memory")
+        return answer
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.line.close()
+
+
+_idle: list[Child] = []  # appending to a list and popping from it are safe among threads
+
+
+def _take() -> Child:
+    """A child that waits for work, or a new one."""
+    while _idle:
+        try:
+            child = _idle.pop()
+        except IndexError:  # another thread was faster
+            break
+        if child.process.poll() is None:
+            return child
+        child.end()
+    return Child()
+
+
+def end_children() -> None:
+    """Let all children go that have nothing to do; the next file starts a new one."""
+    while _idle:
+        _idle.pop().end()
+
+
+atexit.register(end_children)
+os.register_at_fork(after_in_child=_idle.clear)  # two processes cannot share a child
+
+
+def serve(number: int) -> None:
+    """A child's life: files come in by file descriptor `number`, answers go out, until the parent is gone."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for library in LIBRARIES:
+        with suppress(ImportError):
+            import_module(library)
+    base = _address_space()
+    with Connection(number) as line:
+        line.send_bytes(READY)
+        while True:
+            try:
+                name, limits, seconds, memory = pickle.loads(line.recv_bytes())
+                data = line.recv_bytes()
+            except EOFError:
+                return
+            # The parent ends a child that is late. Where the parent itself was killed, the child does so, even from
+            # within a library's code: this signal's default is to end the process.
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+            resource.setrlimit(resource.RLIMIT_AS, (base + memory, hard))
+            answer = _answer(data, name, limits)
+            resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+            line.send_bytes(answer)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            if answer == OUT_OF_MEMORY:  # who knows what is left of it
+                return
+
+
+def _answer(data: bytes, name: str, limits: Any) -> bytes:
+    try:
+        text = text_of(File(data, name, Path(name).suffix.lower()))
+        return json.dumps(asdict(text) | {"parts": [(p.label, p.start, p.end) for p in text.parts]}).encode()
+    except DocumentError as error:
+        if _out_of_memory(error):
+            return OUT_OF_MEMORY
+        return json.dumps({"source": error.source, "rule": error.rule}).encode()
+    except Exception as error:
+        if _out_of_memory(error):
+            return OUT_OF_MEMORY
+        return json.dumps({"source": name, "rule": f"cannot be read ({type(error).__name__}: {error})"}).encode()
+
+
+def _out_of_memory(error: BaseException | None) -> bool:
+    """Whether memory ran out at the bottom of it: format readers take every error of a library for a broken file."""
+    while error is not None:
+        unloaded = "failed to map segment" in str(error)  # of a library that was imported only now
+        if unloaded or (isinstance(error, Exception) and is_out_of_memory(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _address_space() -> int:
+    """Bytes of addresses that this process holds, which is what RLIMIT_AS counts; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    except OSError:
+        return 0
