@@ -16,6 +16,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 RESTS_ON = {
     "errors": (),
     "files": (),
+    "child_process": ("errors",),
     "core": ("errors", "files"),
     "attention": ("core",),
     "config": ("core",),
@@ -25,10 +26,11 @@ RESTS_ON = {
     "data": ("errors", "files"),
     "tasks": ("data",),
     "qa": ("hosts", "data"),
-    "documents": ("qa",),
+    "documents": ("qa", "child_process"),
+    "fleet": ("documents",),
     "train": ("hosts", "tasks"),
     "bench": ("hosts", "tasks"),
-    "commands": ("documents", "train", "bench"),
+    "commands": ("fleet", "train", "bench"),
     "cli": ("commands",),
     "vcc": ("documents",),  # the public names; nothing inside imports them: each is taken from where it is defined
 }

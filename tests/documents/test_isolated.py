@@ -13,8 +13,7 @@ import pytest
 
 from tests.documents.samples import epub_bytes, pdf_bytes
 from vcc.documents import isolated
-from vcc.documents.formats.file import File
-from vcc.documents.formats.read import text_of
+from vcc.documents.formats.read import read_data
 from vcc.documents.isolated import ReadingError, read_isolated
 from vcc.errors import DocumentError
 
@@ -53,7 +52,7 @@ def no_children_left() -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_it_is_the_text_that_is_read_at_home(name: str) -> None:
-    assert read(FILES[name], name) == text_of(File(FILES[name], name, Path(name).suffix))
+    assert read(FILES[name], name) == read_data(FILES[name], name)
 
 
 def test_a_broken_file_breaks_the_same_rule_and_keeps_the_child() -> None:

@@ -12,26 +12,22 @@ import os
 import pickle
 import resource
 import signal
-import subprocess
-import sys
 import threading
 from contextlib import suppress
 from dataclasses import asdict
 from importlib import import_module
-from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any, Literal
 
-from vcc.documents.formats.file import File
-from vcc.documents.formats.read import text_of
+from vcc.child_process import READY, ChildProcess, answer_to
+from vcc.documents.formats.read import read_data
 from vcc.documents.text import Part, Text
-from vcc.errors import DocumentError, Failure, is_out_of_memory
+from vcc.errors import DocumentError, is_out_of_memory
 
 Kind = Literal["crash", "hang", "memory"]
-READY, OUT_OF_MEMORY = b"ready", b'{"memory": true}'
+OUT_OF_MEMORY = b'{"memory": true}'
 STARTING = 120  # seconds a child may take to start, on a busy machine
 LIBRARIES = ("pypdf", "docx", "markdown_it")  # loaded before memory is counted, where they are installed
-START = "import sys; sys.path[:] = {path!r}; from vcc.documents.isolated import serve; serve({connection})"
 
 
 class ReadingError(DocumentError):
@@ -61,34 +57,15 @@ def read_isolated(data: bytes, name: str, limits: Any, seconds: float, memory: i
     return Text(answer["text"], answer["title"], answer["source"], parts, tuple(answer["notes"]))
 
 
-class Child:
-    """One reading process, and the line to it."""
+class Child(ChildProcess):
+    """One reading process."""
 
     def __init__(self) -> None:
-        self.ready = False
-        self.line, theirs = Pipe()
-        program = START.format(path=sys.path, connection=theirs.fileno())
-        with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", program],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is the parent's to deal with
-            )
-
-    def wait_until_ready(self) -> None:
-        """What it takes to start is not on the file's account."""
-        if not self.ready:
-            with suppress(EOFError):
-                self.ready = self.line.poll(STARTING) and self.line.recv_bytes() == READY
-            if not self.ready:
-                raise Failure(f"a process to read files in did not start within {STARTING} seconds")
+        super().__init__("vcc.documents.isolated", "serve", STARTING)
 
     def ask(self, data: bytes, name: str, limits: Any, seconds: float, memory: int) -> dict[str, Any]:
         """What became of a file: a text, or the rule that it breaks."""
-        self.wait_until_ready()
+        self.wait_until_ready()  # what that takes is not on the file's account
         late = threading.Event()
 
         def stop() -> None:
@@ -112,11 +89,6 @@ class Child:
         if "memory" in answer:
             raise ReadingError(name, f"needs more than {memory / 2**20:,.0f} MiB of memory to be read", "memory")
         return answer
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self.line.close()
 
 
 _idle: list[Child] = []  # appending to a list and popping from it are safe among threads
@@ -152,7 +124,7 @@ def serve(number: int) -> None:
         with suppress(ImportError):
             import_module(library)
     base = _address_space()
-    with Connection(number) as line:
+    with answer_to(number) as line:
         line.send_bytes(READY)
         while True:
             try:
@@ -175,7 +147,7 @@ def serve(number: int) -> None:
 
 def _answer(data: bytes, name: str, limits: Any) -> bytes:
     try:
-        text = text_of(File(data, name, Path(name).suffix.lower()))
+        text = read_data(data, name, limits)
         return json.dumps(asdict(text) | {"parts": [(p.label, p.start, p.end) for p in text.parts]}).encode()
     except DocumentError as error:
         if _out_of_memory(error):

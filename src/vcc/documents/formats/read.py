@@ -7,6 +7,7 @@ HTML from plain text.
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from vcc.documents.formats.epub import is_epub, read_epub
 from vcc.documents.formats.file import ZIP, File, open_file
@@ -55,12 +56,13 @@ def read_text(path: str | Path) -> Text:
     """
     if str(path) != "-" and Path(path).is_dir():
         return _text(read_folder(Path(path)), str(path), Path(path).resolve().name)
-    return text_of(open_file(path))
-
-
-def text_of(file: File) -> Text:
-    """The text of one file."""
+    file = open_file(path)
     return _text(read_file(file), file.source, Path(file.source).stem)
+
+
+def read_data(data: bytes, name: str, limits: Any = None) -> Text:
+    """The same for bytes that are no file here, an upload for example; the suffix of `name` counts, and it is shown."""
+    return _text(read_file(File(data, name, Path(name).suffix.lower())), name, Path(name).stem)
 
 
 def read_file(file: File) -> Pieces:

@@ -1,0 +1,50 @@
+"""A process of our own, started afresh and never forked, with a line to it: it may die, and the parent learns of it."""
+
+import subprocess
+import sys
+from contextlib import suppress
+from multiprocessing.connection import Connection, Pipe
+from typing import Any
+
+from vcc.errors import Failure
+
+READY = b"ready"
+START = "import sys; sys.path[:] = {path!r}; from {module} import {function}; {function}({line})"
+
+
+class ChildProcess:
+    """Runs `function(number)` of `module`, number being the file descriptor of its end of the line (`answer_to`).
+
+    It says `READY` when it is, within `starting` seconds. When its parent is gone, its line ends.
+    """
+
+    def __init__(self, module: str, function: str, starting: float, stderr: Any = subprocess.DEVNULL) -> None:
+        self.name, self.starting, self.ready = f"{module}.{function}", starting, False
+        self.line, theirs = Pipe()
+        program = START.format(path=sys.path, module=module, function=function, line=theirs.fileno())
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", program],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                start_new_session=True,  # Ctrl-C is the parent's to deal with
+            )
+
+    def wait_until_ready(self) -> None:
+        if not self.ready:
+            with suppress(EOFError, OSError):
+                self.ready = self.line.poll(self.starting) and self.line.recv_bytes() == READY
+            if not self.ready:
+                raise Failure(f"a process ({self.name}) did not start within {self.starting:g} seconds")
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.line.close()
+
+
+def answer_to(number: int) -> Connection:
+    """A child's end of the line."""
+    return Connection(number)
