@@ -13,6 +13,7 @@ import pytest
 
 from tests.documents.samples import epub_bytes, pdf_bytes
 from vcc.documents import isolated
+from vcc.documents.formats.gate import USUAL, Limits
 from vcc.documents.formats.read import read_data
 from vcc.documents.isolated import ReadingError, read_isolated
 from vcc.errors import DocumentError
@@ -25,8 +26,8 @@ FILES = {
 }
 
 
-def read(data: bytes, name: str = "a.txt", seconds: float = 20, memory: int = 500 * MIB) -> isolated.Text:
-    return read_isolated(data, name, None, seconds, memory)
+def read(data: bytes, name: str = "a.txt", seconds: float = 20, memory: int = 500 * MIB, limits: Limits = USUAL) -> isolated.Text:
+    return read_isolated(data, name, limits, seconds, memory)
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, folder: Path, code: str) -> None:
@@ -62,6 +63,11 @@ def test_a_broken_file_breaks_the_same_rule_and_keeps_the_child() -> None:
     (child,) = isolated._idle
     assert read(FILES["a.txt"]).text.startswith("Ein")
     assert isolated._idle == [child]
+
+
+def test_limits_hold_there_too() -> None:
+    with pytest.raises(DocumentError, match="above the limit of 5"):
+        read(b"six by", limits=Limits(file_bytes=5))
 
 
 @dataclass(frozen=True)
@@ -122,9 +128,10 @@ def test_threads_have_a_child_each_and_leave_them_to_the_next() -> None:
 ORPHAN = """
 import sys
 from vcc.documents import isolated
+from vcc.documents.formats.gate import Limits
 child = isolated.Child()
 print(child.process.pid, flush=True)
-child.ask(b"poison", "bad.txt", None, 3, 2**30)
+child.ask(b"poison", "bad.txt", Limits(), 3, 2**30)
 """
 
 

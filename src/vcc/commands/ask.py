@@ -6,10 +6,12 @@ from typing import Annotated
 from rich.console import Console
 
 from vcc.commands.documents import (
+    AS_USUAL,
     File,
     Json,
     Lead,
     Model,
+    Most,
     NoCache,
     Page,
     Top,
@@ -36,6 +38,7 @@ def ask(
     html: Page = None,
     model: Model = None,
     no_cache: NoCache = False,
+    most: Most = AS_USUAL,
 ) -> None:
     """Answer questions about a document of any length."""
     check_top(top)
@@ -43,7 +46,7 @@ def ask(
     prompted = not question and not json and html is None and file != "-" and sys.stdin.isatty()
     if not prompted:
         check_questions(question)
-    document = open_document(file, model, no_cache)
+    document = open_document(file, model, no_cache, most)
     if prompted:
         return converse(document, top, lead)
     replies, facts = answer(document, question, top, lead)

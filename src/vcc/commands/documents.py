@@ -1,8 +1,10 @@
 """What the commands on a document share: their options, opening the document, the bar, and the files they write."""
 
 import json as json_format
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +13,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColum
 from rich.text import Text as Styled
 
 from vcc.documents.document import Document
+from vcc.documents.formats.gate import USUAL, Limits
 from vcc.documents.formats.read import read_text
 from vcc.errors import UsageError
 from vcc.files import write_whole
@@ -30,9 +33,32 @@ Page = Annotated[Path | None, "write a page that stands alone to this file"]
 NoCache = Annotated[bool, "neither use nor keep an index on disk"]
 
 
-def open_document(file: str, model: str | None, no_cache: bool) -> Document:
+@dataclass(frozen=True)
+class Most:
+    """How much is read. So that no file can fill the memory."""
+
+    max_size: Annotated[float, "largest file in MB; what it unpacks to, and its text, may be larger in proportion"] = (
+        USUAL.file_bytes / 1e6
+    )
+    max_nesting: Annotated[int, "deepest folder in a folder, or element in an element of DOCX and EPUB"] = USUAL.nesting
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.max_size) and self.max_size * 1e6 >= 1):
+            raise UsageError(f"--max-size is {self.max_size}: it must be a number of MB above 0")
+        if self.max_nesting < 1:
+            raise UsageError(f"--max-nesting is {self.max_nesting}: it must be at least 1")
+
+    @property
+    def limits(self) -> Limits:
+        return replace(USUAL.for_files_of(int(self.max_size * 1e6)), nesting=self.max_nesting)
+
+
+AS_USUAL = Most()
+
+
+def open_document(file: str, model: str | None, no_cache: bool, most: Most = AS_USUAL) -> Document:
     """Read a file and let the model read its text."""
-    text = read_text(file)
+    text = read_text(file, most.limits)
     from vcc.documents.store import default_store  # imports torch: what is wrong with the file is told before that
 
     document = Document(text, model, None if no_cache else default_store())

@@ -8,7 +8,7 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text as Styled
 
-from vcc.commands.documents import Model, bar
+from vcc.commands.documents import AS_USUAL, Model, Most, bar
 from vcc.documents.formats.read import read_text
 from vcc.documents.shipped import load_asker
 from vcc.documents.store import Store, as_tensors, default_store
@@ -21,6 +21,7 @@ def index(
     list: Annotated[bool, "show the indexes and their sizes"] = False,
     clear: Annotated[bool, "remove all indexes"] = False,
     model: Model = None,
+    most: Most = AS_USUAL,
 ) -> None:
     """Read documents once and keep what asking needs, so that every question is fast."""
     if sum((bool(file), list, clear)) != 1:
@@ -32,7 +33,9 @@ def index(
         number, size = store.clear()
         console.print(f"removed {several(number)}, {decimal(size)}")
     else:
-        for text in [read_text(name) for name in file]:  # all files before the first is indexed: one may be missing
+        for text in [
+            read_text(name, most.limits) for name in file
+        ]:  # all files before the first is indexed: one may be missing
             console.print(keep(store, text, model), markup=False, soft_wrap=True)
 
 

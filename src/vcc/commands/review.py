@@ -6,9 +6,11 @@ from pathlib import Path
 from rich.console import Console
 
 from vcc.commands.documents import (
+    AS_USUAL,
     File,
     Json,
     Model,
+    Most,
     NoCache,
     Page,
     Top,
@@ -26,7 +28,13 @@ from vcc.documents.show.terminal import print_review
 
 
 def review(
-    file: File, top: Top = 1, json: Json = False, html: Page = None, model: Model = None, no_cache: NoCache = False
+    file: File,
+    top: Top = 1,
+    json: Json = False,
+    html: Page = None,
+    model: Model = None,
+    no_cache: NoCache = False,
+    most: Most = AS_USUAL,
 ) -> None:
     """Find the 41 kinds of clauses of CUAD in a contract: a table, and a page beside the whole text.
 
@@ -35,7 +43,7 @@ def review(
     """
     check_top(top)
     check_folder(html)
-    document = open_document(file, model, no_cache)
+    document = open_document(file, model, no_cache, most)
     found, facts = answer(document, [clause.question for clause in CLAUSES], top, document.asker().clause_lead)
     replies = [
         replace(reply, name=clause.name, group=clause.group) for reply, clause in zip(found, CLAUSES, strict=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcc.documents.answers import Answer, Reply
+from vcc.documents.formats.gate import USUAL, Limits
 from vcc.documents.formats.read import read_text
 from vcc.documents.shipped import load_asker
 from vcc.documents.text import Text
@@ -82,6 +83,6 @@ class Document:
         return self.indexes[folder]
 
 
-def read_document(path: str | Path) -> Document:
+def read_document(path: str | Path, limits: Limits = USUAL) -> Document:
     """A file, a folder or "-" for standard input, as a document that can be asked."""
-    return Document(read_text(path))
+    return Document(read_text(path, limits))

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vcc.child_process import READY, ChildProcess, answer_to
+from vcc.documents.formats.gate import Limits
 from vcc.documents.formats.read import read_data
 from vcc.documents.text import Part, Text
 from vcc.errors import DocumentError, is_out_of_memory
@@ -27,7 +28,7 @@ from vcc.errors import DocumentError, is_out_of_memory
 Kind = Literal["crash", "hang", "memory"]
 OUT_OF_MEMORY = b'{"memory": true}'
 STARTING = 120  # seconds a child may take to start, on a busy machine
-LIBRARIES = ("pypdf", "docx", "markdown_it")  # loaded before memory is counted, where they are installed
+LIBRARIES = ("pypdf", "markdown_it")  # loaded before memory is counted, where they are installed
 
 
 class ReadingError(DocumentError):
@@ -38,7 +39,7 @@ class ReadingError(DocumentError):
         self.kind = kind
 
 
-def read_isolated(data: bytes, name: str, limits: Any, seconds: float, memory: int) -> Text:
+def read_isolated(data: bytes, name: str, limits: Limits, seconds: float, memory: int) -> Text:
     """The text of a file's bytes; `name` is its path, or what messages shall call it.
 
     Reading may take `seconds`, and `memory` bytes beyond what the process needs to be there at all. What is wrong with
@@ -63,7 +64,7 @@ class Child(ChildProcess):
     def __init__(self) -> None:
         super().__init__("vcc.documents.isolated", "serve", STARTING)
 
-    def ask(self, data: bytes, name: str, limits: Any, seconds: float, memory: int) -> dict[str, Any]:
+    def ask(self, data: bytes, name: str, limits: Limits, seconds: float, memory: int) -> dict[str, Any]:
         """What became of a file: a text, or the rule that it breaks."""
         self.wait_until_ready()  # what that takes is not on the file's account
         late = threading.Event()
@@ -145,7 +146,7 @@ def serve(number: int) -> None:
                 return
 
 
-def _answer(data: bytes, name: str, limits: Any) -> bytes:
+def _answer(data: bytes, name: str, limits: Limits) -> bytes:
     try:
         text = read_data(data, name, limits)
         return json.dumps(asdict(text) | {"parts": [(p.label, p.start, p.end) for p in text.parts]}).encode()

@@ -19,7 +19,7 @@ ABBREVIATION = re.compile(
     r"|\b[A-Z]|^\s*\(?[\dIVXivx]{1,4}(?:\.\d+)*)\.\s*$",
     re.MULTILINE,
 )
-INSTALL = "pip install 'vcc-transformers[documents]'"  # brings what PDF, DOCX and PNG need
+INSTALL = "pip install 'vcc-transformers[documents]'"  # brings what PDF and PNG need
 BEGINNING = "beginning"  # the label of what stands before the first heading
 SENTENCE_REACH = 500  # characters looked at on each side of a span; legal sentences can run over a page
 

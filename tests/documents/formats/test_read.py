@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.documents.samples import epub_bytes, pdf_bytes, write
 from vcc.documents.formats import read as formats
-from vcc.documents.formats.file import File, open_file
+from vcc.documents.formats.gate import File, open_file
 from vcc.documents.formats.read import FORMATS, Format, format_of, read_text
 from vcc.documents.text import Pieces, Text
 from vcc.errors import DocumentError
@@ -292,7 +292,7 @@ def test_every_file_comes_in_by_one_gate(tmp_path: Path, monkeypatch: pytest.Mon
     write(tmp_path / "box/a.txt", "one")
     write(tmp_path / "box/b.txt", "two")
     gate: list[str] = []
-    monkeypatch.setattr(formats, "open_file", lambda path: (gate.append(str(path)), open_file(path))[1])
+    monkeypatch.setattr(formats, "open_file", lambda path, limits: (gate.append(str(path)), open_file(path, limits))[1])
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"three")))
     texts = [read_text(path).text for path in (tmp_path / "box", tmp_path / "box/b.txt", "-")]
     assert texts == ["one\n\ntwo", "two", "three"]

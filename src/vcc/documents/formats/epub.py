@@ -1,13 +1,12 @@
 """EPUB: a ZIP archive of web pages with a list of their order, the spine."""
 
-import io
 import posixpath
-import zipfile
+from collections.abc import Mapping
 from urllib.parse import unquote
-from xml.etree import ElementTree
 
-from vcc.documents.formats.file import File, zip_names
+from vcc.documents.formats.gate import Archive, File, zip_names
 from vcc.documents.formats.markup import read_html
+from vcc.documents.formats.xml import xml_events
 from vcc.documents.text import Pieces
 from vcc.errors import DocumentError
 
@@ -21,30 +20,49 @@ def is_epub(file: File) -> bool:
 def read_epub(file: File) -> Pieces:
     """The files of the book's spine in order; their headings are the chapters."""
     try:
-        with zipfile.ZipFile(io.BytesIO(file.data)) as book:
-            container = ElementTree.fromstring(book.read(CONTAINER))
-            package = next(node.attrib["full-path"] for node in container.iter() if node.tag.endswith("}rootfile"))
-            tree = ElementTree.fromstring(book.read(package))
-            items = {node.attrib["id"]: node.attrib for node in tree.iter() if node.tag.endswith("}item")}
-            spine = [items[node.attrib["idref"]] for node in tree.iter() if node.tag.endswith("}itemref")]
-            pages = [
-                posixpath.normpath(posixpath.join(posixpath.dirname(package), unquote(item["href"])))
-                for item in spine
-                if "nav" not in item.get("properties", "").split()
-            ]
-            # Obfuscated fonts are listed in the same file and do not matter here; encrypted pages do.
-            locked = unquote(book.read(LOCKED).decode()) if LOCKED in book.namelist() else ""
-            if any(page in locked for page in pages):
-                rule = "is encrypted (protected EPUB); only books without protection can be read"
-                raise DocumentError(file.source, rule)
-            found = [read_html(File(book.read(page), file.source)) for page in pages]
+        book = Archive(file)
+        package = attributes_of(book.read(CONTAINER), "rootfile")[0]["full-path"]
+        listed = book.read(package)
+        title = title_of(listed)
+        pages = spine(listed, posixpath.dirname(package))
+        # Obfuscated fonts are listed in the same file and do not matter here; encrypted pages do.
+        locked = attributes_of(book.read(LOCKED), "CipherReference") if LOCKED in book.names else []
+        if {unquote(found.get("URI", "")) for found in locked} & set(pages):
+            rule = "is encrypted (protected EPUB); only books without protection can be read"
+            raise DocumentError(file.source, rule)
+        found = [read_html(book.read(page)) for page in pages]
     except DocumentError:
         raise
     except Exception as error:  # a damaged archive can fail anywhere inside zipfile or the XML parser
         raise DocumentError(file.source, f"is a broken EPUB ({type(error).__name__}: {error})") from error
-    title = next((node.text or "" for node in tree.iter() if node.tag.endswith("}title")), "")
     pieces: list[tuple[str, str]] = []
     for number, page in enumerate(found, 1):
         named = [(label, body) for label, body in page.pieces if body.strip()]
         pieces += [(label or f"section {number}", body) for label, body in named]
     return Pieces(tuple(pieces), title)
+
+
+def spine(package: File, folder: str) -> list[str]:
+    """The pages in reading order, each once, without the table of contents."""
+    items = {item["id"]: item for item in attributes_of(package, "item")}
+    order = [items[reference["idref"]] for reference in attributes_of(package, "itemref")]
+    pages = (item["href"] for item in order if "nav" not in item.get("properties", "").split())
+    return list(dict.fromkeys(posixpath.normpath(posixpath.join(folder, unquote(page))) for page in pages))
+
+
+def attributes_of(file: File, tag: str) -> list[Mapping[str, str]]:
+    """The attributes of every element of that name."""
+    return [event.attributes for event in xml_events(file) if event.kind == "start" and event.tag == tag]
+
+
+def title_of(package: File) -> str:
+    """The text of the first element named title."""
+    words, inside = "", False
+    for event in xml_events(package):
+        if event.kind == "text":
+            words += event.name if inside else ""
+        elif event.tag == "title":
+            if event.kind == "end":
+                return words
+            inside = True
+    return words

@@ -8,7 +8,8 @@ import re
 from collections import Counter
 from html.parser import HTMLParser
 
-from vcc.documents.formats.file import File, declared_charset, decode
+from vcc.documents.formats.encoding import declared_charset, decode
+from vcc.documents.formats.gate import File
 from vcc.documents.text import Pieces
 
 MARKDOWN = (".md", ".markdown")

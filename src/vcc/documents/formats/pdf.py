@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from vcc.documents.formats.file import File
+from vcc.documents.formats.gate import File
 from vcc.documents.text import INSTALL, Pieces
 from vcc.errors import DocumentError
 

@@ -2,7 +2,8 @@
 
 import re
 
-from vcc.documents.formats.file import File, decode
+from vcc.documents.formats.encoding import decode
+from vcc.documents.formats.gate import File
 from vcc.documents.text import Pieces
 
 # A line of its own counts as a heading when it is "Chapter 4 ...", or a numbered title such as "12. GOVERNING LAW";

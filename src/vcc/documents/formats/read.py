@@ -7,10 +7,9 @@ HTML from plain text.
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from vcc.documents.formats.epub import is_epub, read_epub
-from vcc.documents.formats.file import ZIP, File, open_file
+from vcc.documents.formats.gate import USUAL, ZIP, File, Limits, file_of, files_below, open_file
 from vcc.documents.formats.markup import HTML, MARKDOWN, is_html, is_markdown, read_html, read_markdown
 from vcc.documents.formats.pdf import is_pdf, read_pdf
 from vcc.documents.formats.plain import read_plain
@@ -48,21 +47,21 @@ FOREIGN = {
 }
 
 
-def read_text(path: str | Path) -> Text:
+def read_text(path: str | Path, limits: Limits = USUAL) -> Text:
     """Read a file, "-" for standard input, or a folder.
 
     A folder becomes one text, because one question is asked of all of it: its readable files in the order of their
     paths, each part labelled with its file. Files of other kinds, and broken ones, are named in `notes`.
     """
     if str(path) != "-" and Path(path).is_dir():
-        return _text(read_folder(Path(path)), str(path), Path(path).resolve().name)
-    file = open_file(path)
-    return _text(read_file(file), file.source, Path(file.source).stem)
+        return _text(read_folder(Path(path), limits), str(path), Path(path).resolve().name, limits)
+    file = open_file(path, limits)
+    return _text(read_file(file), file.source, Path(file.source).stem, limits)
 
 
-def read_data(data: bytes, name: str, limits: Any = None) -> Text:
+def read_data(data: bytes, name: str, limits: Limits = USUAL) -> Text:
     """The same for bytes that are no file here, an upload for example; the suffix of `name` counts, and it is shown."""
-    return _text(read_file(File(data, name, Path(name).suffix.lower())), name, Path(name).stem)
+    return _text(read_file(file_of(data, name, limits)), name, Path(name).stem, limits)
 
 
 def read_file(file: File) -> Pieces:
@@ -85,32 +84,36 @@ def format_of(file: File) -> Format:
     return next(format for format in FORMATS if not format.binary and format.knows(file))
 
 
-def read_folder(folder: Path) -> Pieces:
-    """All readable files below a folder, but hidden ones."""
+def read_folder(folder: Path, limits: Limits = USUAL) -> Pieces:
+    """All readable files below a folder, but hidden ones and those outside that links lead to."""
     suffixes = sorted(suffix for format in FORMATS for suffix in format.suffixes)
     pieces: list[tuple[str, str]] = []
     notes: list[str] = []
-    for path in sorted(folder.rglob("*")):
+    characters = 0
+    for path, problem in files_below(folder, limits):
         name = path.relative_to(folder)
-        if path.is_dir() or any(step.startswith(".") for step in name.parts):
+        if not problem and path.suffix.lower() not in suffixes:
+            problem = "not a document format"
+        if not problem:
+            try:
+                read = read_file(open_file(path, limits))
+            except DocumentError as error:
+                problem = error.rule
+        if problem:
+            notes.append(f"skipped {name}: {problem}")
             continue
-        if path.suffix.lower() not in suffixes:
-            notes.append(f"skipped {name}: not a document format")
-            continue
-        try:
-            read = read_file(open_file(path))
-        except DocumentError as error:
-            notes.append(f"skipped {name}: {error.rule}")
-        else:
-            pieces += [(f"{name} · {label}" if label else str(name), body) for label, body in read.pieces]
-            notes += [f"{name}: {note}" for note in read.notes]
+        characters += sum(len(body) for _, body in read.pieces)
+        limits.check_characters(str(folder), characters)
+        pieces += [(f"{name} · {label}" if label else str(name), body) for label, body in read.pieces]
+        notes += [f"{name}: {note}" for note in read.notes]
     if not pieces:
         found = "; ".join(notes[:3]) or "it is empty"
         raise DocumentError(str(folder), f"no document of a known kind ({', '.join(suffixes)}) here: {found}")
     return Pieces(tuple(pieces), "", tuple(notes))
 
 
-def _text(read: Pieces, source: str, title: str) -> Text:
+def _text(read: Pieces, source: str, title: str, limits: Limits) -> Text:
+    limits.check_characters(source, sum(len(body) for _, body in read.pieces))
     text, parts = join_pieces(read.pieces)
     if not text:
         raise DocumentError(source, "holds no text")

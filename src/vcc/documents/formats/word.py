@@ -1,76 +1,121 @@
-"""DOCX, by python-docx for the package and its styles, and a walk of our own for the text."""
+"""DOCX: a ZIP archive of XML. Its text is read in one pass over each part, and nothing but the text is kept."""
 
-import io
 import re
 from collections.abc import Iterator
-from typing import Any
-from xml.etree import ElementTree
 
-from vcc.documents.formats.file import File, zip_names
-from vcc.documents.text import INSTALL, Pieces
+from vcc.documents.formats.gate import Archive, File, zip_names
+from vcc.documents.formats.xml import xml_events
+from vcc.documents.text import Pieces
 from vcc.errors import DocumentError
 
-WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
-FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"  # a second copy for old programs
+WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+FALLBACK = "http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"  # a second copy for old programs
+TITLE = "http://purl.org/dc/elements/1.1/}title"
+BODY, STYLES, PROPERTIES = "word/document.xml", "word/styles.xml", "docProps/core.xml"
+NOTES = ("footnotes", "endnotes")
 MARKS = {f"{WORD}tab": "\t", f"{WORD}br": "\n", f"{WORD}cr": "\n", f"{WORD}noBreakHyphen": "-"}
-GONE = frozenset((f"{WORD}del", f"{WORD}moveFrom", f"{WORD}pPr", FALLBACK))
+GONE = frozenset((f"{WORD}del", f"{WORD}moveFrom", f"{WORD}tabs", f"{WORD}pPrChange", FALLBACK))
+PARAGRAPH, ROW, BOX, WORDS = (f"{WORD}{name}" for name in ("p", "tr", "txbxContent", "t"))
 
 
 def is_docx(file: File) -> bool:
-    return "word/document.xml" in zip_names(file)
+    return BODY in zip_names(file)
 
 
 def read_docx(file: File) -> Pieces:
     """Paragraphs, tables (a row a line), text boxes and notes; the styles Heading 1 to 3 start a new part.
 
-    Tracked insertions and content controls are read too, which python-docx's own paragraph text leaves out;
-    tracked deletions are not. Word's automatic numbers are no text in the file and so are missing here.
+    Tracked insertions and content controls are read too, tracked deletions are not. Word's automatic numbers are no
+    text in the file and so are missing here.
     """
     try:
-        import docx
-    except ImportError as error:
-        raise DocumentError(file.source, f"reading DOCX needs python-docx: {INSTALL}") from error
-    try:
-        word = docx.Document(io.BytesIO(file.data))
-        names = {style.style_id: style.name or "" for style in word.styles}
-        pieces = [["", ""]]
-        for style, body in _docx_blocks(word.element.body):
-            if re.fullmatch(r"Heading [1-3]|Title", names.get(style, "")) and body.strip():
-                pieces.append([body, ""])
-            pieces[-1][1] += body + "\n\n"
-        for part in word.part.package.iter_parts():
-            if part.partname in ("/word/footnotes.xml", "/word/endnotes.xml"):
-                notes = (body for _, body in _docx_blocks(ElementTree.fromstring(part.blob)))
-                pieces.append([part.partname.removeprefix("/word/").removesuffix(".xml"), "\n\n".join(notes)])
-        title = word.core_properties.title or ""
-    except Exception as error:  # a damaged file can fail anywhere inside the library
+        word = Archive(file)
+        names = style_names(word.read(STYLES)) if STYLES in word.names else {}
+        pieces: list[tuple[str, list[str]]] = [("", [])]
+        for style, body in blocks(word.read(BODY)):
+            if re.fullmatch(r"Heading [1-3]|Title", names.get(style, ""), re.IGNORECASE) and body.strip():
+                pieces.append((body, []))
+            pieces[-1][1].append(body)
+        for name in NOTES:
+            if f"word/{name}.xml" in word.names:
+                pieces.append((name, [body for _, body in blocks(word.read(f"word/{name}.xml"))]))
+        title = title_of(word.read(PROPERTIES)) if PROPERTIES in word.names else ""
+    except DocumentError:
+        raise
+    except Exception as error:  # a damaged archive can fail anywhere inside zipfile or the XML parser
         raise DocumentError(file.source, f"is a broken DOCX ({type(error).__name__}: {error})") from error
-    return Pieces(tuple((label, body) for label, body in pieces), title)
+    return Pieces(tuple((label, "\n\n".join(body)) for label, body in pieces), title)
 
 
-def _docx_blocks(element: Any) -> Iterator[tuple[str, str]]:
-    """(style id, text) of every paragraph, and of every table row as one line."""
-    for child in element:
-        if child.tag == f"{WORD}p":
-            style = child.find(f"{WORD}pPr/{WORD}pStyle")
-            yield "" if style is None else style.get(f"{WORD}val", ""), _docx_line(child)
-            for box in child.iter(f"{WORD}txbxContent"):
-                if not any(box in fallback.iter() for fallback in child.iter(FALLBACK)):
-                    yield from _docx_blocks(box)
-        elif child.tag == f"{WORD}tr":
-            yield "", " | ".join(body for _, body in _docx_blocks(child) if body.strip())
-        elif child.tag not in GONE:
-            yield from _docx_blocks(child)
+def blocks(file: File) -> Iterator[tuple[str, str]]:
+    """(style id, text) of every paragraph, and of every table row as one line.
+
+    A text box stands inside the paragraph it is anchored in; its paragraphs follow that one. A row inside a row belongs
+    to the outer one's line.
+    """
+    found: list[tuple[str, list[str]]] = []  # paragraphs in the order of their beginnings
+    line: list[str] | None = None  # of the paragraph at hand; None: between paragraphs
+    around: list[list[str] | None] = []  # the lines that text boxes and paragraphs interrupt
+    rows = gone = 0
+    reads_words = False
+    row_start = 0
+    for event in xml_events(file):
+        name = event.name
+        if event.kind == "text":
+            if reads_words and line is not None and not gone:
+                line.append(name)
+        elif event.kind == "start":
+            gone += name in GONE
+            if gone:
+                continue
+            if name == PARAGRAPH:
+                around.append(line)
+                line = []
+                found.append(("", line))
+            elif name == BOX:
+                around.append(line)
+                line = None
+            elif name == f"{WORD}pStyle" and line is not None:
+                found[-1] = (event.attributes.get(f"{WORD}val", ""), found[-1][1])
+            elif name == ROW:
+                row_start = row_start if rows else len(found)
+                rows += 1
+            elif name in MARKS and line is not None:
+                line.append(MARKS[name])
+            reads_words = name == WORDS
+        else:
+            if gone:
+                gone -= name in GONE
+                continue
+            reads_words = False
+            if name in (PARAGRAPH, BOX):
+                line = around.pop()
+            elif name == ROW:
+                rows -= 1
+                if not rows:
+                    cells = [cell for _, words in found[row_start:] if (cell := "".join(words)).strip()]
+                    found[row_start:] = [("", [" | ".join(cells)])]
+    for style, words in found:
+        yield style, "".join(words)
 
 
-def _docx_line(paragraph: Any) -> str:
-    """The text of one paragraph without that of the text boxes anchored in it."""
-    line = ""
-    for child in paragraph:
-        if child.tag == f"{WORD}t":
-            line += child.text or ""
-        elif child.tag in MARKS:
-            line += MARKS[child.tag]
-        elif child.tag not in GONE and child.tag != f"{WORD}txbxContent":
-            line += _docx_line(child)
-    return line
+def style_names(styles: File) -> dict[str, str]:
+    """What people call each style, by its id: "Heading 1" by "Heading1"."""
+    names: dict[str, str] = {}
+    style = ""
+    for event in xml_events(styles):
+        if event.kind == "start" and event.name == f"{WORD}style":
+            style = event.attributes.get(f"{WORD}styleId", "")
+        elif event.kind == "start" and event.name == f"{WORD}name" and style:
+            names.setdefault(style, event.attributes.get(f"{WORD}val", ""))
+    return names
+
+
+def title_of(properties: File) -> str:
+    words, inside = "", False
+    for event in xml_events(properties):
+        if event.kind == "text":
+            words += event.name if inside else ""
+        elif event.name == TITLE:
+            inside = event.kind == "start"
+    return words

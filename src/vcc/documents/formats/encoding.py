@@ -1,16 +1,11 @@
-"""The one gate that files come in by: a path or standard input becomes bytes, and bytes become characters."""
+"""Bytes become characters, in the encoding that a file is in."""
 
 import codecs
-import io
 import re
-import sys
-import zipfile
-from dataclasses import dataclass
-from pathlib import Path
 
+from vcc.documents.formats.gate import File
 from vcc.errors import DocumentError
 
-STDIN = "standard input"
 BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -19,45 +14,12 @@ BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 CONTROLS = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b"))
-ZIP = b"PK\x03\x04"
-
-
-@dataclass(frozen=True)
-class File:
-    """The bytes of one file, what messages call it, and its suffix (".pdf", in small letters; "" if it has none)."""
-
-    data: bytes
-    source: str
-    suffix: str = ""
-
-
-def open_file(path: str | Path) -> File:
-    """All the bytes at a path, or of standard input for "-"."""
-    if str(path) == "-":
-        return File(sys.stdin.buffer.read(), STDIN)
-    path = Path(path)
-    try:
-        return File(path.read_bytes(), str(path), path.suffix.lower())
-    except FileNotFoundError as error:
-        raise DocumentError(str(path), "no such file") from error
-    except OSError as error:
-        raise DocumentError(str(path), f"cannot be opened ({error.strerror})") from error
-
-
-def zip_names(file: File) -> frozenset[str]:
-    """The names of the files inside a ZIP archive; none where the file is no such archive."""
-    if not file.data.startswith(ZIP):
-        return frozenset()
-    try:
-        with zipfile.ZipFile(io.BytesIO(file.data)) as archive:
-            return frozenset(archive.namelist())
-    except zipfile.BadZipFile as error:
-        raise DocumentError(file.source, f"is a broken DOCX, EPUB or ZIP file ({error})") from error
 
 
 def decode(file: File, declared: str = "") -> str:
     """Bytes to text: a byte-order mark, UTF-8, the declared encoding, then Windows-1252 for Western text."""
     data = file.data
+    file.limits.check_characters(file.source, len(data) // 4)  # no encoding takes more bytes for a character
     for bom, name in BOMS:
         if data.startswith(bom):
             return _strict(file, name)
