@@ -96,6 +96,29 @@ def test_review_asks_every_clause_and_writes_a_report(
     assert all(clause.group in Path("other.html").read_text() for clause in CLAUSES)
 
 
+def test_review_of_a_folder_is_one_table(
+    file: str, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "contracts"
+    (folder / "old").mkdir(parents=True)
+    (folder / "a.txt").write_text(Path(file).read_text())
+    (folder / "old" / "b.md").write_text(Path(file).read_text())
+    (folder / "broken.pdf").write_bytes(b"%PDF-1.7 nothing")
+    (folder / "photo.jpg").write_bytes(b"")
+    Path("own.yaml").write_text("First: w5?\nSecond: w7?\n")
+    start = [str(folder), "--model", model, "--questions", "own.yaml"]
+    assert run(review, *start, "--json", "--out", "all.csv") == 0
+    out = json.loads(capsys.readouterr().out)
+    assert [row["document"] for row in out["rows"]] == ["a.txt", "broken.pdf", "old/b.md"]
+    assert "broken PDF" in out["rows"][1]["error"]
+    assert out["rows"][0]["cells"] == out["rows"][2]["cells"] and len(out["rows"][0]["cells"]) == 2
+    assert Path("all.csv").read_text(encoding="utf-8-sig").startswith("document,First,")
+    assert run(review, *start) == 0
+    assert "old/b.md" in capsys.readouterr().out
+    assert run(review, *start, "--html", "x.html") == 2 and run(review, *start, "--out", "x.ods") == 2
+    assert run(review, str(folder / "broken.pdf"), str(folder / "broken.pdf"), "--model", model) == 1
+
+
 def test_see_draws_the_map_three_times(file: str, model: str, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     start = [file, "w5?", "--model", model]
@@ -144,7 +167,7 @@ def test_what_is_asked_wrongly_exits_with_2_and_says_why(
     for work, word in (
         (lambda: ask("nowhere.txt", ("w1",), model=model), "no such file"),
         (lambda: ask("empty.txt", ("w1",), model=model), "empty.txt"),
-        (lambda: review("binary.txt", model=model), "binary.txt"),
+        (lambda: review(("binary.txt",), model=model), "binary.txt"),
         (lambda: ask(file, (), model=model), "ask at least one"),
         (lambda: see(file, " ", model=model), "holds no word"),
         (lambda: ask(file, ("w1",), top=0, model=model), "--top is 0"),
@@ -172,7 +195,11 @@ def test_interrupted_reading_leaves_no_index(
 
 def test_what_is_wrong_with_a_file_is_told_before_a_model_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vcc.documents.document.load_asker", lambda *_: pytest.fail("a model was loaded"))
-    for work in (lambda: ask("nowhere.txt", ("w1",)), lambda: review("nowhere.txt"), lambda: see("nowhere.txt", "w1")):
+    for work in (
+        lambda: ask("nowhere.txt", ("w1",)),
+        lambda: review(("nowhere.txt",)),
+        lambda: see("nowhere.txt", "w1"),
+    ):
         assert guarded(work) == 2
 
 

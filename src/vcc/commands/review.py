@@ -1,13 +1,13 @@
-"""`vcc review`: the clauses a lawyer looks for, found in one contract."""
+"""`vcc review`: the clauses a lawyer looks for, or the reader's own questions, in one contract or in many."""
 
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Annotated
 
 from rich.console import Console
 
 from vcc.commands.documents import (
     AS_USUAL,
-    File,
     Json,
     Model,
     Most,
@@ -19,16 +19,29 @@ from vcc.commands.documents import (
     check_top,
     open_document,
     print_json,
+    remarks,
     write_page,
+    wrote,
 )
-from vcc.documents.answers import as_dict
-from vcc.documents.clauses import CLAUSES
+from vcc.documents.answers import Reply, as_dict
+from vcc.documents.document import Document
+from vcc.documents.facts import Facts
+from vcc.documents.formats.gate import Limits
+from vcc.documents.formats.read import documents_in, suffixes
+from vcc.documents.question_list import CLAUSE_QUESTIONS, read_questions
+from vcc.documents.review_table import Question, ReviewRow, ReviewTable, named, row_of
 from vcc.documents.show.report import report_html
-from vcc.documents.show.terminal import print_review
+from vcc.documents.show.spreadsheet import check_spreadsheet, write_spreadsheet
+from vcc.documents.show.terminal import print_review, print_table
+from vcc.errors import DocumentError, Failure, UsageError
+
+Files = Annotated[tuple[str, ...], "contracts: text, Markdown, HTML, PDF, DOCX, EPUB, - for standard input, or folders"]
 
 
 def review(
-    file: File,
+    file: Files,
+    questions: Annotated[Path | None, "your own questions, as .yaml or .csv, instead of the 41 clauses"] = None,
+    out: Annotated[Path | None, "write a spreadsheet to this file: .xlsx or .csv, a row for each contract"] = None,
     top: Top = 1,
     json: Json = False,
     html: Page = None,
@@ -36,19 +49,53 @@ def review(
     no_cache: NoCache = False,
     most: Most = AS_USUAL,
 ) -> None:
-    """Find the 41 kinds of clauses of CUAD in a contract: a table, and a page beside the whole text.
+    """Find the 41 kinds of clauses of CUAD, or answers to your own questions, in one contract or in many.
 
-    Unless --html names another file, the page is written to the current folder as NAME.review.html; with --json, only
-    where --html asks for it.
+    One contract becomes a table and a page beside the whole text: unless --html names another file, it is written to
+    the current folder as NAME.review.html; with --json or --out, only where --html asks for it. Several contracts, or
+    a folder of them, become one table: a row for each contract, a column for each question. --out keeps it as a
+    spreadsheet with the quotes as comments.
     """
     check_top(top)
-    check_folder(html)
+    check_folder(html, out)
+    if out is not None:
+        check_spreadsheet(out)
+    asked = CLAUSE_QUESTIONS if questions is None else read_questions(questions)
+    if not file:
+        raise UsageError("no contract: name at least one file or folder")
+    if len(file) == 1 and not Path(file[0]).is_dir():
+        table = review_one(file[0], asked, top, json, html, out, model, no_cache, most)
+    elif html is not None:
+        raise UsageError(f"--html is {html}: a page shows one contract; --out keeps the table of several")
+    else:
+        rows = list(review_many(list(contracts(file, most)), asked, top, model, no_cache, most))
+        table = ReviewTable(asked, tuple(rows))
+        if json:
+            print_json(table.as_dict())
+        else:
+            print_table(Console(highlight=False), table)
+    if out is not None:
+        write_spreadsheet(out, table)
+        wrote(out)
+    if all(row.error for row in table.rows):
+        raise Failure("no contract could be read")
+
+
+def review_one(
+    file: str,
+    asked: Sequence[Question],
+    top: int,
+    json: bool,
+    html: Path | None,
+    out: Path | None,
+    model: str | None,
+    no_cache: bool,
+    most: Limits,
+) -> ReviewTable:
+    """One contract: on the terminal, and as a page."""
     document = open_document(file, model, no_cache, most)
-    found, facts = answer(document, [clause.question for clause in CLAUSES], top, document.asker().clause_lead)
-    replies = [
-        replace(reply, name=clause.name, group=clause.group) for reply, clause in zip(found, CLAUSES, strict=True)
-    ]
-    if html is None and not json:
+    replies, facts = replies_of(document, asked, top)
+    if html is None and out is None and not json:
         html = Path("document.review.html" if file == "-" else f"{Path(file).resolve().stem}.review.html")
     if html is not None:
         write_page(html, report_html(document.content, replies, facts.shown()))
@@ -56,3 +103,43 @@ def review(
         print_json({**as_dict(document.content, replies), "facts": facts.as_dict()})
     else:
         print_review(Console(highlight=False), document.content, replies, facts.shown())
+    return ReviewTable(tuple(asked), (row_of(document.content, replies, file),))
+
+
+def review_many(
+    files: Sequence[tuple[str, str]], asked: Sequence[Question], top: int, model: str | None, no_cache: bool, most: Limits
+) -> Iterator[ReviewRow]:
+    """A row for each (path, name); one that cannot be read says why and stops nothing."""
+    for number, (path, name) in enumerate(files, 1):
+        remarks.print(f"{number} of {len(files)}: {name}", markup=False, style="dim")
+        try:
+            document = open_document(path, model, no_cache, most)
+            replies, _ = replies_of(document, asked, top)
+        except DocumentError as error:
+            yield ReviewRow(name, error=error.rule)
+        else:
+            yield row_of(document.content, replies, name)
+
+
+def replies_of(document: Document, asked: Sequence[Question], top: int) -> tuple[list[Reply], Facts]:
+    """The answers to a list of questions; for the clauses the model has its own measure of being sure."""
+    lead = document.asker().clause_lead if asked is CLAUSE_QUESTIONS else None
+    found, facts = answer(document, [question.question for question in asked], top, lead)
+    return named(found, asked), facts
+
+
+def contracts(files: Sequence[str], most: Limits) -> Iterator[tuple[str, str]]:
+    """Each contract's path and the name of its row: the path as given, or for those of a folder as it is inside it."""
+    for file in files:
+        if file == "-" or not Path(file).is_dir():
+            yield file, file
+            continue
+        found = []
+        for path, problem in documents_in(Path(file), most):
+            if problem:
+                remarks.print(f"skipped {path}: {problem}", markup=False, style="yellow")
+            else:
+                found.append(path)
+        if not found:
+            raise DocumentError(file, f"no document of a known kind ({', '.join(suffixes())}) here")
+        yield from ((str(path), str(path.relative_to(file))) for path in found)

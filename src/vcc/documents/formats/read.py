@@ -4,7 +4,7 @@ A format is a row of `FORMATS`. The content decides (a PDF named .txt is still a
 HTML from plain text.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,16 +84,25 @@ def format_of(file: File) -> Format:
     return next(format for format in FORMATS if not format.binary and format.knows(file))
 
 
+def suffixes() -> tuple[str, ...]:
+    """The names of documents end in one of these."""
+    return tuple(sorted(suffix for format in FORMATS for suffix in format.suffixes))
+
+
+def documents_in(folder: Path, limits: Limits = USUAL) -> Iterator[tuple[Path, str]]:
+    """Every file below a folder, but hidden ones, with why it is none to be read, or ""."""
+    known = suffixes()
+    for path, problem in files_below(folder, limits):
+        yield path, problem or ("" if path.suffix.lower() in known else "not a document format")
+
+
 def read_folder(folder: Path, limits: Limits = USUAL) -> Pieces:
     """All readable files below a folder, but hidden ones and those outside that links lead to."""
-    suffixes = sorted(suffix for format in FORMATS for suffix in format.suffixes)
     pieces: list[tuple[str, str]] = []
     notes: list[str] = []
     characters = 0
-    for path, problem in files_below(folder, limits):
+    for path, problem in documents_in(folder, limits):
         name = path.relative_to(folder)
-        if not problem and path.suffix.lower() not in suffixes:
-            problem = "not a document format"
         if not problem:
             try:
                 read = read_file(open_file(path, limits))
@@ -108,7 +117,7 @@ def read_folder(folder: Path, limits: Limits = USUAL) -> Pieces:
         notes += [f"{name}: {note}" for note in read.notes]
     if not pieces:
         found = "; ".join(notes[:3]) or "it is empty"
-        raise DocumentError(str(folder), f"no document of a known kind ({', '.join(suffixes)}) here: {found}")
+        raise DocumentError(str(folder), f"no document of a known kind ({', '.join(suffixes())}) here: {found}")
     return Pieces(tuple(pieces), "", tuple(notes))
 
 

@@ -10,6 +10,7 @@ from rich.text import Text as Styled
 
 from vcc.documents.answers import Answer, Reply, excerpt, place_of
 from vcc.documents.layer_view import LayerView, closest_passages, heat
+from vcc.documents.review_table import ReviewTable
 from vcc.documents.text import Text, without_overlaps
 
 LIT = "bold black on yellow"
@@ -63,6 +64,25 @@ def print_review(console: Console, text: Text, replies: Iterable[Reply], facts: 
     if missing:
         console.print(Styled(f"not found ({len(missing)}): {', '.join(missing)}", style="dim"))
     print_facts(console, text, facts)
+
+
+def print_table(console: Console, table: ReviewTable) -> None:
+    """Many documents in a few lines each: what was found, then how much was not."""
+    for row in table.rows:
+        console.print(Styled(row.document, style="bold"))
+        if row.error:
+            print_indented(console, Styled(f"not read: {row.error}", style="red"), 2)
+            continue
+        found = [(question, cell[0]) for question, cell in zip(table.questions, row.cells, strict=True) if cell]
+        for question, finding in found:
+            doubt = ("doubtful  ", "magenta") if not finding.sure else ""
+            head = Styled.assemble((f"{question.heading}  ", "cyan"), doubt, score_text(finding.score))
+            line = Styled.assemble(head, (f"  {finding.place}  ", "dim"), finding.text)
+            line.truncate(2 * (console.width - 4), overflow="ellipsis")
+            print_indented(console, line, 2)
+        for note in row.notes:
+            print_indented(console, Styled(f"note: {note}", style="yellow"), 2)
+        print_indented(console, Styled(f"{len(found)} of {len(row.cells)} found\n", style="dim"), 2)
 
 
 def print_facts(console: Console, text: Text, facts: Mapping[str, str]) -> None:

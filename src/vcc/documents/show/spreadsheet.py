@@ -1,0 +1,205 @@
+"""A review table as a spreadsheet: one row a document, one column a question; XLSX with colours and comments, or CSV.
+
+Texts of documents are never formulas: a cell that begins like one is kept as text, in both formats.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vcc.documents.review_table import Finding, ReviewTable
+from vcc.documents.text import INSTALL
+from vcc.errors import UsageError
+from vcc.files import write_whole
+
+if TYPE_CHECKING:
+    from openpyxl.cell import Cell
+    from openpyxl.worksheet.worksheet import Worksheet
+
+FORMULA = re.compile(r"\s*[=+\-@\t\r]")  # what spreadsheet programs take for the beginning of a formula
+UNWRITABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")  # XML has no place for them
+LONGEST = 32_000  # characters; a cell holds 32,767
+LONGEST_COMMENT = 1_500
+# Score to colour, from a guess to almost certain; black text is readable on all of them.
+COLOURS = ((0.0, (253, 226, 196)), (0.5, (254, 243, 199)), (1.0, (187, 230, 197)))
+DOUBTFUL, MISSING, FAILED = "E8E6F5", "F3F4F6", "FECACA"
+SUFFIXES = (".xlsx", ".csv")
+
+
+def check_spreadsheet(path: Path) -> None:
+    if path.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"{path} must end in {' or '.join(SUFFIXES)}")
+
+
+def write_spreadsheet(path: Path, table: ReviewTable) -> None:
+    """Write a table; the name says as what."""
+    check_spreadsheet(path)
+    write_whole(path, xlsx_bytes(table) if path.suffix.lower() == ".xlsx" else csv_bytes(table))
+
+
+def csv_bytes(table: ReviewTable) -> bytes:
+    """UTF-8 with the mark that Excel knows it by. Four columns a question: answer, place, score and quote."""
+    out = io.StringIO(newline="")
+    writer = csv.writer(out)
+    heads = [[head, f"{head} (where)", f"{head} (score)", f"{head} (quote)"] for head in headings(table)]
+    writer.writerow(map(harmless, ["document", *(name for head in heads for name in head), "notes", "error"]))
+    for row in table.rows:
+        cells = row.cells or [()] * len(table.questions)
+        columns = [
+            [shown(cell), "\n".join(f.place for f in cell), f"{cell[0].score:.4f}" if cell else "", quoted(cell)]
+            for cell in cells
+        ]
+        values = [row.document, *(value for column in columns for value in column), "\n".join(row.notes), row.error]
+        writer.writerow(map(harmless, values))
+    return b"\xef\xbb\xbf" + out.getvalue().encode("utf-8", "replace")
+
+
+def xlsx_bytes(table: ReviewTable) -> bytes:
+    """A workbook: the table, then a sheet that explains its colours and has the questions in full."""
+    try:
+        from openpyxl import Workbook
+    except ImportError as error:
+        raise UsageError(f"writing XLSX needs openpyxl: {INSTALL}; CSV needs nothing") from error
+    book = Workbook()
+    sheet = book.active
+    assert sheet is not None
+    fill_table(sheet, table)
+    fill_legend(book.create_sheet("Legend"), table)
+    out = io.BytesIO()
+    book.save(out)
+    return out.getvalue()
+
+
+def fill_table(sheet: "Worksheet", table: ReviewTable) -> None:
+    from openpyxl.utils import get_column_letter
+
+    sheet.title = "Review"
+    errors = any(row.error or row.notes for row in table.rows)
+    for column, head in enumerate(["Document", *headings(table), *(["Notes"] if errors else [])], 1):
+        heading(put(sheet, 1, column, head))
+        sheet.column_dimensions[get_column_letter(column)].width = 34 if column == 1 else 42
+    for number, row in enumerate(table.rows, 2):
+        put(sheet, number, 1, row.document, bold=True)
+        for column, cell in enumerate(row.cells, 2):
+            fill_cell(put(sheet, number, column, shown(cell)), cell)
+        if row.error or row.notes:
+            words = "\n".join(filter(None, (row.error and f"not read: {row.error}", *row.notes)))
+            noted = put(sheet, number, len(table.questions) + 2, words)
+            if row.error:
+                colour(noted, FAILED)
+                colour(sheet.cell(number, 1), FAILED)
+    sheet.freeze_panes = "B2"
+    sheet.auto_filter.ref = sheet.dimensions
+
+
+def fill_cell(place: "Cell", cell: tuple[Finding, ...]) -> None:
+    """The colour of the best answer's score, and the quotes as the comment."""
+    from openpyxl.comments import Comment
+    from openpyxl.styles import Font
+
+    if not cell:
+        colour(place, MISSING)
+        return
+    colour(place, score_colour(cell[0].score) if cell[0].sure else DOUBTFUL)
+    if not cell[0].sure:
+        place.font = Font(italic=True)
+    words = quoted(cell, LONGEST_COMMENT)
+    comment = Comment(clean(words), "vcc")
+    comment.width, comment.height = 420, min(60 + 18 * (len(words) // 60 + words.count("\n")), 480)
+    place.comment = comment
+
+
+def fill_legend(sheet: "Worksheet", table: ReviewTable) -> None:
+    meanings = [
+        (score_colour(1.0), "found, score near 1: almost certain"),
+        (score_colour(0.5), "found, score near 0.5: as likely as not"),
+        (score_colour(0.1), "found, low score: check it"),
+        (
+            DOUBTFUL,
+            "in italics after a question mark: doubtful, the nearest passage; the model would say there is none",
+        ),
+        (MISSING, "nothing found; that the document does not say it is likely, not sure"),
+        (FAILED, "the document could not be read"),
+    ]
+    heading(put(sheet, 1, 1, "Colour"))
+    heading(put(sheet, 1, 2, "Meaning"))
+    for number, (fill, meaning) in enumerate(meanings, 2):
+        colour(put(sheet, number, 1, ""), fill)
+        put(sheet, number, 2, meaning)
+    first = len(meanings) + 3
+    for column, name in enumerate(("Column", "Question", "Group"), 1):
+        heading(put(sheet, first, column, name))
+    for number, question in enumerate(table.questions, first + 1):
+        for column, value in enumerate((question.heading, question.question, question.group), 1):
+            put(sheet, number, column, value)
+    for letter, width in (("A", 28), ("B", 90), ("C", 24)):
+        sheet.column_dimensions[letter].width = width
+
+
+def put(sheet: "Worksheet", row: int, column: int, value: str, bold: bool = False) -> "Cell":
+    """Write a text as a text, whatever it looks like."""
+    from openpyxl.styles import Alignment, Font
+
+    cell = sheet.cell(row, column)
+    cell.value = clean(value)[:LONGEST]
+    cell.data_type = "s"  # openpyxl takes what begins with "=" for a formula
+    cell.quotePrefix = bool(FORMULA.match(value))  # a text also after someone edits the cell
+    cell.alignment = Alignment(wrap_text=True, vertical="top")
+    cell.font = Font(bold=bold)
+    return cell
+
+
+def heading(cell: "Cell") -> None:
+    from openpyxl.styles import Font
+
+    cell.font = Font(bold=True, color="FFFFFF")
+    colour(cell, "374151")
+
+
+def colour(cell: "Cell", fill: str) -> None:
+    from openpyxl.styles import PatternFill
+
+    cell.fill = PatternFill("solid", start_color=fill, end_color=fill)
+
+
+def score_colour(score: float) -> str:
+    """A colour between those of COLOURS, as six hexadecimal digits."""
+    score = min(max(score, 0.0), 1.0)
+    (low, a), (high, b) = next(pair for pair in zip(COLOURS, COLOURS[1:], strict=False) if score <= pair[1][0])
+    share = (score - low) / (high - low)
+    return "".join(f"{round(x + share * (y - x)):02X}" for x, y in zip(a, b, strict=True))
+
+
+def headings(table: ReviewTable) -> Iterator[str]:
+    return (question.heading for question in table.questions)
+
+
+def shown(cell: tuple[Finding, ...]) -> str:
+    """What stands in the cell: the answers, a question mark before a doubtful one."""
+    return "\n".join(("" if finding.sure else "? ") + finding.text for finding in cell)
+
+
+def quoted(cell: tuple[Finding, ...], longest: int = LONGEST) -> str:
+    """The sentences around the answers, with their places and scores."""
+    each = longest // max(len(cell), 1)
+    return "\n\n".join(
+        f"{finding.place}, score {finding.score:.2f}{'' if finding.sure else ', doubtful'}\n{cut(finding.quote, each)}"
+        for finding in cell
+    )
+
+
+def cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[:longest].rpartition(" ")[0] + " …"
+
+
+def clean(value: str) -> str:
+    return UNWRITABLE.sub("\ufffd", value)
+
+
+def harmless(value: str) -> str:
+    """An apostrophe before what a spreadsheet program would run: CSV has no other way to say that it is a text."""
+    value = clean(value)[:LONGEST]
+    return "'" + value if FORMULA.match(value) else value
