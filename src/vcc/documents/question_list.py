@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from vcc.documents.clauses import CLAUSES
-from vcc.documents.formats.file import decode, open_file
+from vcc.documents.formats.encoding import decode
+from vcc.documents.formats.gate import open_file
 from vcc.documents.review_table import Question
 from vcc.errors import UsageError
 

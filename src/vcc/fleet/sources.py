@@ -4,7 +4,6 @@ Everything is opened by fsspec, so a path may be one of S3 or of another store t
 """
 
 import hashlib
-import io
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -149,6 +148,8 @@ def _json_lines(source: str, column: str) -> Iterator[tuple[str, int]]:
 
 
 def _parquet_rows(source: str, column: str) -> Iterator[tuple[str, int]]:
+    _parquet.cache_clear()  # another file may be there by now
+    _texts.cache_clear()
     table = _parquet(source)
     if column not in table.schema_arrow.names:
         raise DataError(f"{source} has no column {column!r}: its columns are {', '.join(table.schema_arrow.names)}")
@@ -158,8 +159,8 @@ def _parquet_rows(source: str, column: str) -> Iterator[tuple[str, int]]:
 
 @lru_cache(maxsize=4)
 def _parquet(path: str) -> pq.ParquetFile:
-    with fsspec.open(path, "rb") as file:
-        return pq.ParquetFile(file if "://" not in path else io.BytesIO(file.read()))
+    system, place = fsspec.core.url_to_fs(path)
+    return pq.ParquetFile(system.open(place))
 
 
 def _group_of(path: str, row: int) -> tuple[int, int]:
