@@ -14,13 +14,13 @@ POISON = {
 }
 
 
-def contracts(folder: Path, number: int, poisoned: int = 0, seed: int = 0) -> Path:
-    """`number` documents of mixed lengths, in two folders; of some others, each of which breaks a rule, `poisoned`."""
+def contracts(folder: Path, number: int, poisoned: int = 0, seed: int = 0, shortest: int = 30) -> Path:
+    """`number` documents of `shortest` to 16 times as many words, in two folders, and `poisoned` that break a rule."""
     rng = random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
     for i in range(number):
-        words = small_model.text(int(30 * 10 ** rng.uniform(0, 1.2)), seed + i)
-        place = folder / f"{'ab'[i % 2]}" / f"contract {i:05d}.{'pdf' if i % 5 == 0 else 'txt'}"
+        words = small_model.text(int(shortest * 10 ** rng.uniform(0, 1.2)), seed + i)
+        place = folder / "ab"[i % 2] / f"contract {i:05d}.{'pdf' if i % 5 == 0 else 'txt'}"
         place.parent.mkdir(exist_ok=True)
         lines = [words[at : at + 80] for at in range(0, min(len(words), 800), 80)]
         place.write_bytes(pdf_bytes([lines]) if i % 5 == 0 else words.encode())

@@ -173,7 +173,10 @@ def test_other_file_systems(job: Job, tmp_path: Path) -> None:
     items = find_items(["memory://fleet/in"]).items
     assert [item.name for item in items] == ["deep/two.txt", "one.txt"]
     tally = run(job, items, tmp_path / "out.parquet")
-    assert not tally.errors and {row["document"] for row in rows(tmp_path / "out.parquet")} == {"deep/two.txt", "one.txt"}
+    assert not tally.errors and {row["document"] for row in rows(tmp_path / "out.parquet")} == {
+        "deep/two.txt",
+        "one.txt",
+    }
     memory.rm("/fleet/in/one.txt")
     tally = run(replace(job, top=1), items[1:], tmp_path / "gone.parquet")
     assert dict(tally.errors) == {"fetch": 1}

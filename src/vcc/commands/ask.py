@@ -1,6 +1,7 @@
 """`vcc ask`: questions to a document, on the command line or one after the other."""
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
@@ -23,10 +24,13 @@ from vcc.commands.documents import (
     print_json,
     write_page,
 )
+from vcc.commands.fleet import ALONE, Fleet, job_of, run_fleet
 from vcc.documents.answers import as_dict
 from vcc.documents.document import Document
+from vcc.documents.review_table import Question
 from vcc.documents.show.report import report_html
 from vcc.documents.show.terminal import print_answers, print_replies
+from vcc.errors import UsageError
 
 
 def ask(
@@ -38,11 +42,22 @@ def ask(
     html: Page = None,
     model: Model = None,
     no_cache: NoCache = False,
+    each: Annotated[
+        bool, "ask each document of a folder, pattern, list or table by itself; --out is the table"
+    ] = False,
+    out: Annotated[Path | None, "with --each: write the answers to this file, .parquet, .csv or .xlsx"] = None,
     most: Most = AS_USUAL,
+    fleet: Fleet = ALONE,
 ) -> None:
-    """Answer questions about a document of any length."""
+    """Answer questions about a document of any length, or about each of many."""
     check_top(top)
-    check_folder(html)
+    check_folder(html, out)
+    if each:
+        check_questions(question)
+        asked = [Question(one) for one in question]
+        return run_fleet(job_of(asked, top, lead, model, most, fleet), [file], out, fleet)
+    if fleet.named or out is not None:
+        raise UsageError("--out and the options of many documents go with --each")
     prompted = not question and not json and html is None and file != "-" and sys.stdin.isatty()
     if not prompted:
         check_questions(question)

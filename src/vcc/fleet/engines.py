@@ -41,7 +41,7 @@ def in_processes(job: Job, chunks: Sequence[Chunk], workers: int) -> Iterator[li
             while not stopped.is_set():
                 finished.put(worker.do(waiting.get_nowait()))
         except queue.Empty:
-            pass
+            worker.finish()
         except BaseException as error:
             finished.put(error)
 
@@ -54,6 +54,8 @@ def in_processes(job: Job, chunks: Sequence[Chunk], workers: int) -> Iterator[li
             if isinstance(done, BaseException):
                 raise done
             yield done
+        for thread in threads:
+            thread.join()
     finally:
         stopped.set()
         for worker in crew:

@@ -58,6 +58,12 @@ class Worker:
             return self.child
         raise Failure(f"a worker could not be started: what it printed says why; model {self.job.model or 'shipped'}")
 
+    def finish(self) -> None:
+        """When there is no more to do."""
+        if self.child is not None:
+            self.child.finish()
+            self.child = None
+
     def end(self) -> None:
         if self.child is not None:
             self.child.end()
