@@ -34,7 +34,7 @@ from vcc.fleet.sources import find_items
 folder, model, out, workers = sys.argv[1:]
 job = Job("ask", model, (Question("w1 w2 w3 ?"), Question("w40 w41 ?")), top=2)
 tally = run(job, find_items([folder]).items, Path(out), Engine(int(workers)))
-print(json.dumps({"documents": tally.documents, "errors": tally.errors, "tokens": tally.tokens, "seconds": tally.seconds}))
+print(json.dumps({name: getattr(tally, name) for name in ("documents", "errors", "tokens", "seconds")}))
 """
 
 
@@ -58,19 +58,29 @@ def tried(given: argparse.Namespace, place: Path) -> int:
     model = small_model.saved(place / "model")
     command = [sys.executable, "-c", RUN, str(folder), model]
     facts: dict[str, object] = vars(given) | {"cores": os.cpu_count()}
+    few = contracts(place / "few", given.workers, 0, given.seed)
+    measured = {}
     for name, workers in (("one_process", 0), ("workers", given.workers)):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run(
-            [*command, str(place / f"{name}.parquet"), str(workers)], check=True, stdout=subprocess.PIPE
-        )
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        facts[name] = json.loads(done.stdout) | {"cpu_seconds": round(cpu, 1)}
+        start = timed([*command[:3], str(few), model, str(place / f"few {name}.parquet"), str(workers)])
+        done = timed([*command, str(place / f"{name}.parquet"), str(workers)])
+        facts[name] = done | {"start_cpu_seconds": start["cpu_seconds"]}
+        measured[name] = done["cpu_seconds"] - start["cpu_seconds"]
+    # Of processor time, because others may use the machine too; starting is no part of it.
+    facts["overhead"] = round(measured["workers"] / measured["one_process"] - 1, 3)
     killed = disturbed([*command, str(place / "killed.parquet"), str(given.workers)], given, facts)
     tables = [(place / f"{name}.parquet").read_bytes() for name in ("one_process", "workers", "killed")]
     facts |= {"kills": killed, "bit_identical": tables[0] == tables[1] == tables[2]}
     print(json.dumps(facts, indent=1))
     return 0 if facts["bit_identical"] and sum(killed.values()) == given.kills else 1
+
+
+def timed(command: list[str]) -> dict:
+    """What a run says of itself, and the processor time that it and all processes below it took."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return json.loads(done.stdout) | {"cpu_seconds": round(cpu, 2)}
 
 
 def disturbed(command: list[str], given: argparse.Namespace, facts: dict) -> dict[str, int]:
@@ -99,9 +109,10 @@ def victim(driver: int, rng: random.Random) -> tuple[str, int]:
         readers = [reader for worker in workers for reader in worker.children()]
     except psutil.NoSuchProcess:
         workers = readers = []
-    kinds = [("driver", [driver]), ("worker", [one.pid for one in workers]), ("reader", [one.pid for one in readers])]
-    kind, found = rng.choice([one for one in kinds if one[1]])
-    return kind, rng.choice(found)
+    kinds = {"driver": [driver], "worker": [one.pid for one in workers], "reader": [one.pid for one in readers]}
+    there = [kind for kind, found in kinds.items() if found]
+    kind = rng.choice(there + there[1:])  # a driver less often: it takes all others with it
+    return kind, rng.choice(kinds[kind])
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def open_document(file: str, model: str | None, no_cache: bool, most: Most = AS_
 
     document = Document(text, model, None if no_cache else default_store())
     with bar("reading", "tokens") as progress:
-        document.index(progress=progress)
+        document.read(progress=progress)
     return document
 
 

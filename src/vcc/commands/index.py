@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text as Styled
 
 from vcc.commands.documents import AS_USUAL, Model, Most, bar
+from vcc.documents.archive import LongIndex, is_long, long_index
 from vcc.documents.formats.read import read_text
 from vcc.documents.shipped import load_asker
 from vcc.documents.store import Store, as_tensors, default_store
@@ -44,10 +45,10 @@ def keep(store: Store, text: Text, model: str | None) -> str:
     asker = load_asker(model)
     start = time.perf_counter()
     with bar("reading", "tokens") as progress:
-        made = store.get(text, asker, progress)
+        made = long_index(text, asker, store, progress) if is_long(text) else store.get(text, asker, progress)
     seconds = time.perf_counter() - start
     speed = f"read in {seconds:.1f} s, {made.tokens / seconds:,.0f} tokens/s" if made.seconds else "was read before"
-    size = sum(part.nbytes for part in as_tensors(made).values())
+    size = made.size if isinstance(made, LongIndex) else sum(part.nbytes for part in as_tensors(made).values())
     return f"{text.title}: {made.tokens:,} tokens, {speed}, {decimal(size)} on disk"
 
 
