@@ -27,7 +27,6 @@ from vcc.commands.fleet import ALONE, Fleet, job_of, run_fleet
 from vcc.documents.answers import Reply, as_dict
 from vcc.documents.document import Document
 from vcc.documents.facts import Facts
-from vcc.documents.formats.gate import Limits
 from vcc.documents.formats.read import documents_in, suffixes
 from vcc.documents.question_list import CLAUSE_QUESTIONS, read_questions
 from vcc.documents.review_table import Question, ReviewRow, ReviewTable, named, row_of
@@ -97,7 +96,7 @@ def review_one(
     out: Path | None,
     model: str | None,
     no_cache: bool,
-    most: Limits,
+    most: Most,
 ) -> ReviewTable:
     """One contract: on the terminal, and as a page."""
     document = open_document(file, model, no_cache, most)
@@ -119,7 +118,7 @@ def review_many(
     top: int,
     model: str | None,
     no_cache: bool,
-    most: Limits,
+    most: Most,
 ) -> Iterator[ReviewRow]:
     """A row for each (path, name); one that cannot be read says why and stops nothing."""
     for number, (path, name) in enumerate(files, 1):
@@ -140,14 +139,14 @@ def replies_of(document: Document, asked: Sequence[Question], top: int) -> tuple
     return named(found, asked), facts
 
 
-def contracts(files: Sequence[str], most: Limits) -> Iterator[tuple[str, str]]:
+def contracts(files: Sequence[str], most: Most) -> Iterator[tuple[str, str]]:
     """Each contract's path and the name of its row: the path as given, or for those of a folder as it is inside it."""
     for file in files:
         if file == "-" or not Path(file).is_dir():
             yield file, file
             continue
         found = []
-        for path, problem in documents_in(Path(file), most):
+        for path, problem in documents_in(Path(file), most.limits):
             if problem:
                 remarks.print(f"skipped {path}: {problem}", markup=False, style="yellow")
             else:
