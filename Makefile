@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint types unit demo demo-core test-deep test-faults bench bench-core clean
+.PHONY: help test lint types unit demo demo-core test-deep test-faults test-fleet test-ray bench bench-core clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,15 @@ test-deep: $(READY) ## All tests with the slow ones, 10,000 cases for each prope
 
 test-faults: $(READY) ## Kill a training run and watch it come back
 	@$(BIN)/python tests/faults/kill_test.py
+
+# FLEET="--documents 10000 --poisoned 100" is the full size.
+test-fleet: $(READY) ## Kill a run over many documents, its workers and its driver, and compare the table (minutes)
+	@PYTHONPATH=. $(BIN)/python tests/faults/fleet_kills.py $(FLEET)
+
+test-ray: $(READY) ## The same table on Ray; a node of a cluster is killed midway (minutes; installs Ray)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
+	@$(BIN)/python -m pytest -m "" tests/fleet/test_ray.py
+	@PYTHONPATH=. $(BIN)/python tests/faults/ray_kills.py $(FLEET)
 
 bench: $(READY) ## Speed and memory of whole models against dense ones
 	@$(BIN)/vcc bench

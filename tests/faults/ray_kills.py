@@ -9,7 +9,7 @@ all its processes, when some of the documents are done.
 import argparse
 import json
 import os
-import signal
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -44,26 +44,25 @@ def tried(given: argparse.Namespace, place: Path) -> int:
     items = find_items([str(contracts(place / "contracts", given.documents, given.poisoned))]).items
     job = Job("ask", small_model.saved(place / "model"), (Question("w1 w2 w3 ?"),), top=2)
     run(job, items, place / "one.parquet")
-    node: list[psutil.Process] = []
     facts: dict[str, object] = vars(given)
+    home = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))  # Ray's sockets allow short names only
     try:
-        start_node("--head", f"--port={PORT}", "--include-dashboard=false", cpus=given.cpus)
-        before = set(psutil.pids())
+        start_node("--head", f"--port={PORT}", f"--temp-dir={home}", "--include-dashboard=false", cpus=given.cpus)
+        head = processes_of(home)
         start_node(f"--address=127.0.0.1:{PORT}", cpus=given.cpus)
-        node += [psutil.Process(pid) for pid in set(psutil.pids()) - before if is_of_ray(pid)]
 
         def kill_midway(tally: Tally) -> None:
-            if node and tally.documents >= len(items) // 3:
+            if tally.documents >= len(items) // 3 and "killed_at" not in facts:
                 facts["killed_at"] = tally.documents
-                for process in [child for one in node for child in one.children(recursive=True)] + node:
-                    end(process)
-                node.clear()
+                raylets = [one for one in processes_of(home) - head if "raylet" in one.name()]
+                kill({child for one in raylets for child in one.children(recursive=True)} | set(raylets))
 
         start = time.perf_counter()
         tally = run(job, items, place / "ray.parquet", Engine(2 * given.cpus, f"127.0.0.1:{PORT}"), report=kill_midway)
         facts |= {"seconds": round(time.perf_counter() - start, 1), "errors": tally.errors}
     finally:
-        subprocess.run([*RAY, "stop", "--force"], check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        kill(processes_of(home))
+        shutil.rmtree(home, ignore_errors=True)
     same = (place / "ray.parquet").read_bytes() == (place / "one.parquet").read_bytes()
     print(json.dumps(facts | {"bit_identical": same}, indent=1))
     return 0 if same and "killed_at" in facts else 1
@@ -73,16 +72,18 @@ def start_node(*options: str, cpus: int) -> None:
     subprocess.run([*RAY, "start", *options, f"--num-cpus={cpus}"], check=True, stdout=subprocess.DEVNULL)
 
 
-def is_of_ray(pid: int) -> bool:
-    try:
-        return any("ray" in word for word in psutil.Process(pid).cmdline()[:2])
-    except psutil.NoSuchProcess:
-        return False
+def processes_of(home: Path) -> set[psutil.Process]:
+    """Those of the cluster that was started with this folder."""
+    found = psutil.process_iter(["cmdline"])
+    return {
+        one for one in found if any(str(home) in word for word in one.info["cmdline"] or ()) and one.pid != os.getpid()
+    }
 
 
-def end(process: psutil.Process) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(process.pid, signal.SIGKILL)
+def kill(processes: set[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 if __name__ == "__main__":

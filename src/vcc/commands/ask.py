@@ -6,6 +6,7 @@ from typing import Annotated
 
 from rich.console import Console
 
+from vcc.commands.collection import ask_collection, kept_collection
 from vcc.commands.documents import (
     AS_USUAL,
     File,
@@ -42,6 +43,7 @@ def ask(
     html: Page = None,
     model: Model = None,
     no_cache: NoCache = False,
+    documents: Annotated[int, "of a folder that vcc index has read: how many of its documents are asked"] = 10,
     each: Annotated[
         bool, "ask each document of a folder, pattern, list or table by itself; --out is the table"
     ] = False,
@@ -49,9 +51,15 @@ def ask(
     most: Most = AS_USUAL,
     fleet: Fleet = ALONE,
 ) -> None:
-    """Answer questions about a document of any length, or about each of many."""
+    """Answer questions about a document of any length, or about many.
+
+    A folder is asked as one text; each of its documents by itself with --each; and after vcc index FOLDER, those of its
+    documents that seem to answer best.
+    """
     check_top(top)
     check_folder(html, out)
+    if documents < 1:
+        raise UsageError(f"--documents is {documents}: it must be at least 1")
     if each:
         check_questions(question)
         asked = [Question(one) for one in question]
@@ -61,6 +69,8 @@ def ask(
     prompted = not question and not json and html is None and file != "-" and sys.stdin.isatty()
     if not prompted:
         check_questions(question)
+    if question and not no_cache and html is None and (collection := kept_collection(file, model, most)):
+        return ask_collection(collection, question, top, documents, json, model, most)
     document = open_document(file, model, no_cache, most)
     if prompted:
         return converse(document, top, lead)

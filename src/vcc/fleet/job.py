@@ -130,18 +130,37 @@ class Doing:
             return read_isolated(data, name, job.limits, job.seconds, job.memory)
 
     def rows(self, item: Item, digest: str, text: Text) -> list[Row]:
+        from vcc.documents.archive import ask_archive, is_long, long_index
+
         job = self.job
         about: Row = {"document": item.name, "id": digest, "title": text.title, "notes": "\n".join(text.notes) or None}
         about |= dict.fromkeys(("kind", "error"))
         if job.doing == "index":
-            from vcc.documents.store import Store
-
-            return [about | {"tokens": Store(Path(job.store)).get(text, self.asker).tokens}]
-        index = self.asker.index(text)
+            return [about | self.kept(text)]
+        questions = [question.question for question in job.questions]
         lead = self.asker.clause_lead if job.questions == CLAUSE_QUESTIONS and job.lead is None else job.lead
-        replies, facts = self.asker.ask(text, index, [q.question for q in job.questions], job.top, lead=lead)
+        if is_long(text):
+            index = long_index(text, self.asker, None)
+            replies, facts = ask_archive(self.asker, text, index, questions, job.top, lead=lead)
+        else:
+            replies, facts = self.asker.ask(text, self.asker.index(text), questions, job.top, lead=lead)
         found = row_of(text, named(replies, job.questions), item.name)
         return list(rows_of(about | {"tokens": facts.tokens}, job.questions, found))
+
+    def kept(self, text: Text) -> Row:
+        """Keep an index: its tokens, and the name of its folder in the store."""
+        from vcc.documents.archive import is_long, long_index
+        from vcc.documents.store import Store
+
+        store = Store(Path(self.job.store))
+        index = long_index(text, self.asker, store) if is_long(text) else store.get(text, self.asker)
+        return {"tokens": index.tokens, "place": store.place(text.sha256, self.model_hash).name}
+
+    @cached_property
+    def model_hash(self) -> str:
+        from vcc.documents.store import model_hash
+
+        return model_hash(self.asker)
 
 
 def failed(item: Item, kind: str, error: str, digest: str | None = None) -> Row:

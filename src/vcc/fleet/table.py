@@ -30,7 +30,7 @@ SCHEMA = pa.schema(
         ("rank", pa.int32()),  # 1 is the best answer; 0: none was found
         ("answer", pa.string()),
         ("quote", pa.string()),  # the sentence it stands in
-        ("place", pa.string()),  # for people: "page 3"
+        ("place", pa.string()),  # for people: "page 3"; of an index, its folder in the store
         ("page", pa.int32()),
         ("start", pa.int64()),  # characters of the document's text
         ("end", pa.int64()),
