@@ -153,3 +153,13 @@ def test_the_cache_folder_follows_the_xdg_rule(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_folder() == tmp_path / ".cache" / "vcc"
+
+
+def test_a_model_that_was_used_is_the_same_model() -> None:
+    """Tokenizers keep the padding and the truncation of their last call."""
+    asker = small_model.asker()
+    asker.tokenizer.backend_tokenizer.enable_truncation(64)
+    asker.tokenizer.backend_tokenizer.enable_padding(length=64)
+    before = model_hash(asker)
+    asker.index(small_model.document())
+    assert model_hash(asker) == before == model_hash(small_model.asker())

@@ -9,6 +9,7 @@ all its processes, when some of the documents are done.
 import argparse
 import json
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -46,6 +47,7 @@ def tried(given: argparse.Namespace, place: Path) -> int:
     run(job, items, place / "one.parquet")
     facts: dict[str, object] = vars(given)
     home = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))  # Ray's sockets allow short names only
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}  # of this cluster alone
     try:
         start_node("--head", f"--port={PORT}", f"--temp-dir={home}", "--include-dashboard=false", cpus=given.cpus)
         head = processes_of(home)

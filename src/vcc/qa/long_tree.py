@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import torch
@@ -55,16 +56,17 @@ class LongTree:
         """Trees of consecutive pieces, each but the last a whole number of coarsest nodes long, one after the other."""
         self.folder.mkdir(parents=True, exist_ok=True)
         shapes: dict[str, list[int]] = {}
-        length, scales = 0, (1,)
+        length = 0
+        scales: tuple[int, ...] = ()
         with ExitStack() as files:
-            opened: dict[str, object] = {}
+            opened: dict[str, IO[bytes]] = {}
             for tree in trees:
                 length, scales = length + tree.length, tree.scales
                 for name, part in parts_of(tree):
                     if name not in opened:
                         opened[name] = files.enter_context((self.folder / name).open("wb"))
                         shapes[name] = [0, *part.shape[2:]]
-                    opened[name].write(memoryview(part[0].contiguous().numpy()).cast("B"))  # type: ignore[attr-defined]
+                    opened[name].write(part[0].contiguous().numpy().tobytes())
                     shapes[name][0] += part.shape[1]
         for name in shapes:
             force(self.folder / name)
