@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint types unit demo demo-core test-deep test-faults test-browser test-hostile bench bench-core bench-serve clean
+.PHONY: help test lint types unit demo demo-core test-deep test-faults test-hostile test-browser test-fleet test-ray bench bench-core bench-serve clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,15 @@ test-browser: $(READY) ## The page of `vcc serve` in a real Chromium (minutes)
 
 bench-serve: $(READY) ## Questions a second that the service answers, and how long they wait
 	@$(BIN)/python benchmarks/serve_load.py
+
+# FLEET="--documents 10000 --poisoned 100" is the full size.
+test-fleet: $(READY) ## Kill a run over many documents, its workers and its driver, and compare the table (minutes)
+	@PYTHONPATH=. $(BIN)/python tests/faults/fleet_kills.py $(FLEET)
+
+test-ray: $(READY) ## The same table on Ray; a node of a cluster is killed midway (minutes; installs Ray)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
+	@$(BIN)/python -m pytest -m "" tests/fleet/test_ray.py
+	@PYTHONPATH=. $(BIN)/python tests/faults/ray_kills.py $(FLEET)
 
 bench: $(READY) ## Speed and memory of whole models against dense ones
 	@$(BIN)/vcc bench

@@ -29,9 +29,10 @@ RESTS_ON = {
     "qa": ("hosts", "data"),
     "documents": ("qa", "child_process"),
     "serve": ("documents",),
+    "fleet": ("documents",),
     "train": ("hosts", "tasks"),
     "bench": ("hosts", "tasks"),
-    "commands": ("documents", "serve", "train", "bench"),
+    "commands": ("serve", "fleet", "train", "bench"),
     "cli": ("commands",),
     "vcc": ("documents",),  # the public names; nothing inside imports them: each is taken from where it is defined
 }

@@ -39,6 +39,13 @@ class ChildProcess:
             if not self.ready:
                 raise Failure(f"a process ({self.name}) did not start within {self.starting:g} seconds")
 
+    def finish(self, seconds: float = 10) -> None:
+        """Hang up, and let it end by itself; it is made to if it does not."""
+        self.line.close()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
+        self.end()
+
     def end(self) -> None:
         self.process.kill()
         self.process.wait()

@@ -99,15 +99,18 @@ def ask(
     config: VccConfig,
     watch: Watch | None = None,
     owner: Tensor | None = None,
+    in_place: bool = False,
 ) -> tuple[Rows, SegmentTree]:
     """Run the layers for VIPs (B, p) over trees that were read before: for element i that of context owner[i]; without
     `owner` (B,), one that all share, or one each.
 
-    -> the VIPs and their trees after the last layer. The tree given stays as it is; gradients reach it.
+    -> the VIPs and their trees after the last layer. The tree given stays as it is, and gradients reach it. `in_place`,
+    without gradients, it is changed itself, and only where the cuts go: a tree on disk may be larger than memory.
     """
     config = config.resolved(host.num_layers)
     (vips,) = run_windows(host, [vips], config)
-    state = run_layers(host, Compressed(vips, copy_tree(tree, len(vips.hidden), owner)), config, watch)
+    own = tree if in_place else copy_tree(tree, len(vips.hidden), owner)
+    state = run_layers(host, Compressed(vips, own), config, watch)
     return state.vips, state.tree
 
 

@@ -16,6 +16,7 @@ from vcc.documents import isolated
 from vcc.documents.formats.gate import USUAL, Limits
 from vcc.documents.formats.read import read_data
 from vcc.documents.isolated import ReadingError, read_isolated
+from vcc.documents.text import Text
 from vcc.errors import DocumentError
 
 MIB = 2**20
@@ -28,7 +29,7 @@ FILES = {
 
 def read(
     data: bytes, name: str = "a.txt", seconds: float = 20, memory: int = 500 * MIB, limits: Limits = USUAL
-) -> isolated.Text:
+) -> Text:
     return read_isolated(data, name, limits, seconds, memory)
 
 

@@ -264,3 +264,13 @@ def test_a_folder_with_other_things_is_not_ours(tmp_path: Path) -> None:
     (tmp_path / ("a" * 32)).mkdir()
     (tmp_path / ("a" * 32) / "thesis.txt").write_text("years of work")
     assert Store(tmp_path).clear() == (0, 0) and (tmp_path / ("a" * 32) / "thesis.txt").exists()
+
+
+def test_a_model_that_was_used_is_the_same_model() -> None:
+    """Tokenizers keep the padding and the truncation of their last call."""
+    asker = small_model.asker()
+    asker.tokenizer.backend_tokenizer.enable_truncation(64)
+    asker.tokenizer.backend_tokenizer.enable_padding(length=64)
+    before = model_hash(asker)
+    asker.index(small_model.document())
+    assert model_hash(asker) == before == model_hash(small_model.asker())

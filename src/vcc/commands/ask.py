@@ -1,10 +1,12 @@
 """`vcc ask`: questions to a document, on the command line or one after the other."""
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
 
+from vcc.commands.collection import ask_collection, kept_collection
 from vcc.commands.documents import (
     AS_USUAL,
     File,
@@ -23,10 +25,13 @@ from vcc.commands.documents import (
     print_json,
     write_page,
 )
+from vcc.commands.fleet import ALONE, Fleet, job_of, run_fleet
 from vcc.documents.answers import as_dict
 from vcc.documents.document import Document
+from vcc.documents.review_table import Question
 from vcc.documents.show.report import report_html
 from vcc.documents.show.terminal import print_answers, print_replies
+from vcc.errors import UsageError
 
 
 def ask(
@@ -38,14 +43,34 @@ def ask(
     html: Page = None,
     model: Model = None,
     no_cache: NoCache = False,
+    documents: Annotated[int, "of a folder that vcc index has read: how many of its documents are asked"] = 10,
+    each: Annotated[
+        bool, "ask each document of a folder, pattern, list or table by itself; --out is the table"
+    ] = False,
+    out: Annotated[Path | None, "with --each: write the answers to this file, .parquet, .csv or .xlsx"] = None,
     most: Most = AS_USUAL,
+    fleet: Fleet = ALONE,
 ) -> None:
-    """Answer questions about a document of any length."""
+    """Answer questions about a document of any length, or about many.
+
+    A folder is asked as one text; each of its documents by itself with --each; and after vcc index FOLDER, those of its
+    documents that seem to answer best.
+    """
     check_top(top)
-    check_folder(html)
+    check_folder(html, out)
+    if documents < 1:
+        raise UsageError(f"--documents is {documents}: it must be at least 1")
+    if each:
+        check_questions(question)
+        asked = [Question(one) for one in question]
+        return run_fleet(job_of(asked, top, lead, model, most, fleet), [file], out, fleet)
+    if fleet.named or out is not None:
+        raise UsageError("--out and the options of many documents go with --each")
     prompted = not question and not json and html is None and file != "-" and sys.stdin.isatty()
     if not prompted:
         check_questions(question)
+    if question and not no_cache and html is None and (collection := kept_collection(file, model, most)):
+        return ask_collection(collection, question, top, documents, json, model, most)
     document = open_document(file, model, no_cache, most)
     if prompted:
         return converse(document, top, lead)

@@ -65,7 +65,7 @@ def open_document(file: str, model: str | None, no_cache: bool, most: Most = AS_
 
     document = Document(text, model, None if no_cache else default_store(remark))
     with bar("reading", "tokens") as progress:
-        document.index(progress=progress)
+        document.read(progress=progress)
     return document
 
 

@@ -23,6 +23,7 @@ from vcc.commands.documents import (
     write_page,
     wrote,
 )
+from vcc.commands.fleet import ALONE, Fleet, job_of, run_fleet
 from vcc.documents.answers import Reply, as_dict
 from vcc.documents.document import Document
 from vcc.documents.facts import Facts
@@ -41,13 +42,14 @@ Files = Annotated[tuple[str, ...], "contracts: text, Markdown, HTML, PDF, DOCX, 
 def review(
     file: Files,
     questions: Annotated[Path | None, "your own questions, as .yaml or .csv, instead of the 41 clauses"] = None,
-    out: Annotated[Path | None, "write a spreadsheet to this file: .xlsx or .csv, a row for each contract"] = None,
+    out: Annotated[Path | None, "write a table to this file: .xlsx or .csv, a row a contract; or .parquet"] = None,
     top: Top = 1,
     json: Json = False,
     html: Page = None,
     model: Model = None,
     no_cache: NoCache = False,
     most: Most = AS_USUAL,
+    fleet: Fleet = ALONE,
 ) -> None:
     """Find the 41 kinds of clauses of CUAD, or answers to your own questions, in one contract or in many.
 
@@ -55,12 +57,17 @@ def review(
     the current folder as NAME.review.html; with --json or --out, only where --html asks for it. Several contracts, or
     a folder of them, become one table: a row for each contract, a column for each question. --out keeps it as a
     spreadsheet with the quotes as comments.
+
+    A hundred thousand contracts are work for many processes: any option of "many documents" below sets them to it. A
+    run that was stopped goes on where it was, and one with more contracts does the new ones.
     """
     check_top(top)
     check_folder(html, out)
+    asked = CLAUSE_QUESTIONS if questions is None else read_questions(questions)
+    if fleet.wanted(file, out):
+        return run_fleet(job_of(asked, top, None, model, most, fleet), file, out, fleet)
     if out is not None:
         check_spreadsheet(out)
-    asked = CLAUSE_QUESTIONS if questions is None else read_questions(questions)
     if not file:
         raise UsageError("no contract: name at least one file or folder")
     if len(file) == 1 and not Path(file[0]).is_dir():

@@ -93,6 +93,14 @@ def flatten_tree(tree: SegmentTree) -> Rows:
     return Rows(nodes[:, :n], tree.counts[-1][:, :n], tree.positions[-1][:, :n])
 
 
+def read_tokens(tree: SegmentTree, tokens: Tensor) -> Tensor:
+    """(B, k, D): what `flatten_tree` gives at tokens (k,), and nothing else of the tree is touched."""
+    hidden = tree.means.index_select(1, tokens // tree.scales[0])
+    for difference, scale in zip(tree.differences, tree.scales[1:], strict=True):
+        hidden = hidden - difference.index_select(1, tokens // scale)
+    return hidden
+
+
 def project_tree(tree: SegmentTree, weight: Tensor) -> SegmentTree:
     """The tree of x @ weight (D, k): a linear map may be applied to means and differences before they are added up."""
     means, differences = tree.means @ weight, tuple(difference @ weight for difference in tree.differences)

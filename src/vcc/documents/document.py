@@ -9,8 +9,10 @@ from vcc.documents.formats.gate import USUAL, Limits
 from vcc.documents.formats.read import read_text
 from vcc.documents.shipped import load_asker
 from vcc.documents.text import Text
+from vcc.errors import UsageError
 
 if TYPE_CHECKING:  # they import torch and transformers, which take seconds
+    from vcc.documents.archive import LongIndex
     from vcc.documents.asker import Asker, Facts, Index, Progress
     from vcc.documents.layer_view import LayerView
     from vcc.documents.store import Store
@@ -26,6 +28,7 @@ class Document:
     def __init__(self, content: Text, model: str | None = None, store: "Store | None" = None) -> None:
         self.content, self.model, self.store = content, model, store
         self.indexes: dict[str | None, Index] = {}  # by the model's folder
+        self.long_indexes: dict[str | None, LongIndex] = {}
         # What the text knows of itself, for those who hold a document only.
         self.text, self.title, self.source = content.text, content.title, content.source
         self.parts, self.notes = content.parts, content.notes
@@ -62,14 +65,40 @@ class Document:
         progress: "Progress" = lambda done, total: None,
     ) -> "tuple[tuple[Reply, ...], Facts]":
         """As `ask_all`, with the facts of how the document was read and asked."""
+        if self.is_long:
+            from vcc.documents.archive import ask_archive
+
+            return ask_archive(self.asker(model), self.content, self.long_index(model), questions, top, progress, lead)
         return self.asker(model).ask(self.content, self.index(model), questions, top, progress, lead)
 
     def see(self, question: str, top: int = 3, model: str | None = None) -> "tuple[LayerView, Facts]":
         """What each compressed layer read closely for a question."""
+        if self.is_long:
+            raise UsageError(f"{self.source}: {len(self.text):,} characters are too many to show; see a part of it")
         return self.asker(model).see(self.content, self.index(model), question, top)
 
     def asker(self, model: str | None = None) -> "Asker":
         return load_asker(self.model if model is None else model)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is too long to be held in memory as the model reads it."""
+        from vcc.documents.archive import is_long
+
+        return is_long(self.content)
+
+    def long_index(self, model: str | None = None, progress: "Progress" = lambda done, total: None) -> "LongIndex":
+        """As `index`, on disk: for a text that is too long for memory."""
+        from vcc.documents.archive import long_index
+
+        folder = self.model if model is None else model
+        if folder not in self.long_indexes:
+            self.long_indexes[folder] = long_index(self.content, load_asker(folder), self.store, progress)
+        return self.long_indexes[folder]
+
+    def read(self, model: str | None = None, progress: "Progress" = lambda done, total: None) -> None:
+        """Let a model read it, now rather than at the first question."""
+        self.long_index(model, progress) if self.is_long else self.index(model, progress)
 
     def index(self, model: str | None = None, progress: "Progress" = lambda done, total: None) -> "Index":
         """The text as a model has read it: now, if it has not yet."""

@@ -69,7 +69,9 @@ def model_hash(asker: "Asker") -> str:
     settings = {"vcc": asker.model.vcc.to_dict(), "config": asker.model.config.to_dict()}
     settings["config"].pop("_name_or_path", None)  # the same model in another folder is the same
     digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
-    digest.update(asker.tokenizer.backend_tokenizer.to_str().encode())
+    tokenizer = json.loads(asker.tokenizer.backend_tokenizer.to_str())
+    rules = {name: part for name, part in tokenizer.items() if name not in ("padding", "truncation")}  # change in use
+    digest.update(json.dumps(rules, sort_keys=True).encode())
     for name, tensor in sorted(asker.model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(memoryview(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()))

@@ -1,0 +1,110 @@
+"""A folder whose documents are each read once: `vcc index FOLDER` reads them, `vcc ask FOLDER` finds the best."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.filesize import decimal
+
+from vcc.commands.documents import Most, print_json, remarks
+from vcc.commands.fleet import Fleet, default_workers, plan, shown_progress, summary
+from vcc.documents.answers import as_dict, place_of
+from vcc.documents.shipped import load_asker
+
+if TYPE_CHECKING:
+    from vcc.documents.store import Store
+    from vcc.fleet.collection import Answered, Collection
+    from vcc.fleet.job import Done, Job
+
+
+def index_job(model: str | None, most: Most, store: "Store", fleet: Fleet | None = None) -> "Job":
+    from vcc.fleet.job import Job
+
+    fleet = fleet or Fleet()
+    return Job(
+        "index",
+        model,
+        store=str(store.folder),
+        limits=most.limits,
+        seconds=fleet.seconds,
+        memory=fleet.memory * 2**20,
+    )
+
+
+def index_collection(source: str, model: str | None, most: Most, fleet: Fleet, store: "Store") -> None:
+    """Keep an index of every document, and one of the nodes of all."""
+    from vcc.fleet.collection import Collection, collection_folder
+    from vcc.fleet.run import Engine, estimate, run, work_folder
+    from vcc.fleet.shards import Shards
+    from vcc.fleet.sources import find_items
+
+    job, listing = index_job(model, most, store, fleet), find_items([source], fleet.column)
+    collection = Collection(collection_folder(store, source, job))
+    workers = fleet.workers or (None if fleet.ray else default_workers())
+    if fleet.dry_run:
+
+        def disk(done: Sequence["Done"]) -> int:
+            made = [store.folder / one.rows[0]["place"] for one in done if one.kind is None]
+            return sum(file.stat().st_size for path in made for file in path.iterdir())
+
+        remarks.print(plan(estimate(job, listing.items, disk), workers), markup=False)
+        return
+    collection.folder.mkdir(parents=True, exist_ok=True)
+    table = collection.folder / "documents.parquet"
+    with shown_progress() as report:
+        tally = run(job, listing.items, table, Engine(workers, fleet.ray), fleet.retry, report)
+    nodes = collection.build(job, listing.items, Shards(work_folder(table)))
+    size = sum(file.stat().st_size for file in collection.folder.iterdir() if file.is_file())
+    remarks.print(f"{source}: {summary(tally)}; {nodes:,} nodes to search, {decimal(size)}", markup=False)
+
+
+def kept_collection(source: str, model: str | None, most: Most) -> "Collection | None":
+    """The collection that `vcc index` has made of a folder, if it has."""
+    if not (Path(source).is_dir() or "://" in source):
+        return None
+    from vcc.documents.store import default_store
+    from vcc.fleet.collection import Collection, collection_folder
+
+    store = default_store()
+    found = Collection(collection_folder(store, source, index_job(model, most, store)))
+    return found if found.exists else None
+
+
+def ask_collection(
+    collection: "Collection",
+    questions: Sequence[str],
+    top: int,
+    documents: int,
+    json: bool,
+    model: str | None,
+    most: Most,
+) -> None:
+    """The best answers of the best documents, best first."""
+    from vcc.documents.store import default_store
+
+    asker, job = load_asker(model), index_job(model, most, default_store())
+    console, told = Console(highlight=False), []
+    for question in questions:
+        found = list(collection.ask(asker, job, question, top, documents))
+        if json:
+            told.append({"question": question, "documents": [as_json(one) for one in found]})
+            continue
+        console.print(question, style="bold", markup=False)
+        best = [(answer, one) for one in found for answer in one.reply.answers]
+        best.sort(key=lambda pair: (-pair[0].score, pair[1].document, pair[0].start))
+        for answer, one in best[:top]:
+            place = f"{one.document}, {place_of(one.text, answer)}, score {answer.score:.2f}"
+            console.print(f"  {' '.join(answer.text.split())}", markup=False, soft_wrap=True)
+            console.print(f"    {place}", markup=False, soft_wrap=True, style="dim")
+        if not best:
+            console.print("  no sure answer in the documents that were asked", style="dim")
+    if json:
+        print_json({"replies": told})
+    else:
+        total = len(collection.about["documents"])
+        console.print(f"asked the best {min(documents, total):,} of {total:,} documents", style="dim")
+
+
+def as_json(one: "Answered") -> dict[str, Any]:
+    return {"document": one.document, **as_dict(one.text, [one.reply])["replies"][0]}

@@ -1,0 +1,156 @@
+"""What the commands on many documents share: their options, the progress they show, and what they say at the end."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from rich.filesize import decimal
+from rich.progress import BarColumn, Progress, TextColumn
+
+from vcc.commands.documents import Most, remarks, wrote
+from vcc.errors import Failure, UsageError
+
+if TYPE_CHECKING:  # they import pyarrow and fsspec, which the commands on one document do not need
+    from vcc.documents.review_table import Question
+    from vcc.fleet.job import Job
+    from vcc.fleet.run import Estimate, Tally
+
+EVERY = 30  # seconds between two lines of progress where there is no terminal
+GLOBS = "*?["
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Many documents. On this machine or on a cluster; --out is the table, and OUT.work keeps what is done."""
+
+    workers: Annotated[int | None, "processes that work at the same time; unless given, one for each CPU or GPU"] = None
+    ray: Annotated[str | None, "work on a Ray cluster: its address, auto for the one that runs here, or local"] = None
+    retry: Annotated[bool, "try documents again that failed in a run before"] = False
+    dry_run: Annotated[bool, "try some documents, and say how many there are and how long all of them take"] = False
+    column: Annotated[str, "the texts of a .parquet or .jsonl file, each row of which is a document"] = "text"
+    seconds: Annotated[float, "for reading one file; a file that takes longer is an error in the table"] = 60.0
+    memory: Annotated[int, "MiB for reading one file"] = 2048
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise UsageError(f"--workers is {self.workers}: it must be at least 1")
+        if not self.seconds > 0:
+            raise UsageError(f"--seconds is {self.seconds}: it must be above 0")
+        if self.memory < 64:
+            raise UsageError(f"--memory is {self.memory}: it must be at least 64 MiB")
+
+    @property
+    def named(self) -> bool:
+        """Whether any of these options was given."""
+        return self != Fleet()
+
+    def wanted(self, files: Sequence[str], out: Path | None) -> bool:
+        """Whether it is work for a fleet: by an option, by what is to be read, or by what is to be written."""
+        table = out is not None and out.suffix.lower() == ".parquet"
+        return self.named or table or any(map(is_collection, files))
+
+
+ALONE = Fleet()
+
+
+def is_collection(source: str) -> bool:
+    """What only a fleet reads: a list, a pattern, a table of texts, a place that is not on this machine."""
+    pattern = any(sign in source for sign in GLOBS) and not Path(source).exists()
+    return source.startswith("@") or pattern or "://" in source or source.lower().endswith((".parquet", ".jsonl"))
+
+
+def job_of(
+    questions: "Sequence[Question]", top: int, lead: float | None, model: str | None, most: Most, fleet: Fleet
+) -> "Job":
+    """The questions, to every document."""
+    from vcc.fleet.job import Job
+
+    memory = fleet.memory * 2**20
+    return Job("ask", model, tuple(questions), top, lead, "", most.limits, fleet.seconds, memory)
+
+
+def run_fleet(job: "Job", files: Sequence[str], out: Path | None, fleet: Fleet) -> None:
+    """Do the job on all documents, and say what became of them."""
+    from vcc.fleet.run import Engine, estimate, run
+    from vcc.fleet.sources import find_items
+    from vcc.fleet.table import check_output, parquet_bytes
+
+    if out is None:
+        raise UsageError("many documents become a table: name it with --out, ending in .parquet, .csv or .xlsx")
+    check_output(out)
+    listing = find_items(files, fleet.column)
+    for name in listing.skipped[:10]:
+        remarks.print(f"skipped {name}", markup=False, style="yellow")
+    if len(listing.skipped) > 10:
+        remarks.print(f"skipped {len(listing.skipped) - 10:,} more", style="yellow")
+    workers = fleet.workers or (None if fleet.ray else default_workers())
+    if fleet.dry_run:
+        told = estimate(job, listing.items, lambda done: len(parquet_bytes(row for one in done for row in one.rows)))
+        remarks.print(plan(told, workers), markup=False)
+        return
+    with shown_progress() as report:
+        tally = run(job, listing.items, out, Engine(workers, fleet.ray), fleet.retry, report)
+    wrote(out)
+    remarks.print(summary(tally), markup=False)
+    if tally.documents and tally.documents == tally.errors.total():
+        raise Failure("no document could be read")
+
+
+def default_workers() -> int:
+    """One for each GPU; without one, for each CPU that this process may use."""
+    import torch
+
+    return torch.cuda.device_count() or os.cpu_count() or 1
+
+
+def plan(told: "Estimate", workers: int | None) -> str:
+    each = f"{duration(told.seconds / workers)} with {workers} workers" if workers else ""
+    return (
+        f"{told.documents:,} documents, {decimal(told.size)}, about {told.tokens:,} tokens: "
+        f"{duration(told.seconds)} of work{', ' * bool(each)}{each}; the table takes {decimal(told.disk)} "
+        f"(reckoned from {told.tried} documents)"
+    )
+
+
+def summary(tally: "Tally") -> str:
+    errors = ", ".join(f"{number:,} {kind}" for kind, number in sorted(tally.errors.items()))
+    before = f", {tally.skipped:,} done before" if tally.skipped else ""
+    return (
+        f"{tally.documents:,} documents in {duration(tally.seconds)}{before}; {tally.tokens:,} tokens, "
+        f"{tally.speed:,.0f} a second; {tally.errors.total():,} errors{f' ({errors})' if errors else ''}"
+    )
+
+
+def duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+@contextmanager
+def shown_progress() -> Iterator[Callable[["Tally"], None]]:
+    """A bar on a terminal, a line now and then in a log."""
+    said = time.monotonic()
+
+    def state(tally: "Tally") -> str:
+        left = "" if tally.left is None else f", {duration(tally.left)} left"
+        done = f"{tally.documents:,} of {tally.items:,} documents"
+        return f"{done}, {tally.speed:,.0f} tokens/s, {tally.errors.total():,} errors{left}"
+
+    columns = (BarColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=remarks, transient=True, disable=not remarks.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+
+        def report(tally: "Tally") -> None:
+            nonlocal said
+            bar.update(task, total=tally.size, completed=tally.done_size, description=state(tally))
+            if not remarks.is_terminal and time.monotonic() - said > EVERY:
+                said = time.monotonic()
+                print(state(tally), file=sys.stderr, flush=True)
+
+        yield report

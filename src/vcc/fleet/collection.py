@@ -1,0 +1,175 @@
+"""Search over a whole collection: which documents answer a question best, without reading all of each again.
+
+First stage: the nodes of the coarsest scale of every document's index, in one vector index on disk that is mapped into
+memory (usearch). The question is compared with them by the cosine that models with `score="similarity"` open nodes by
+themselves. Second stage: the best documents are asked as any document is.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import safe_open
+
+from vcc.documents.answers import Reply
+from vcc.documents.archive import FORMAT as LONG_FORMAT
+from vcc.documents.asker import Asker
+from vcc.documents.store import TENSORS, DamagedError, Store, load, model_hash, read_manifest
+from vcc.documents.text import Text
+from vcc.encode import run_windows
+from vcc.errors import DocumentError, UsageError
+from vcc.files import write_whole
+from vcc.fleet.job import Job
+from vcc.fleet.shards import Shards
+from vcc.fleet.sources import Item
+
+if TYPE_CHECKING:
+    from usearch.index import Index as Vectors
+
+INSTALL = "pip install 'vcc-transformers[fleet]'"
+NODES, ABOUT = "nodes.usearch", "collection.json"
+EXACT = 300_000  # up to so many nodes all are compared, which is quick and misses none
+NODES_A_DOCUMENT = 8  # found for each document that is wanted: the best documents have several good ones
+
+Floats = NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A document that may answer, by its best node."""
+
+    item: Item
+    path: Path  # of its index
+    score: float
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a document answers to one question."""
+
+    document: str
+    text: Text
+    reply: Reply
+
+
+def collection_folder(store: Store, source: str, job: Job) -> Path:
+    """Where the collection of a source is kept, for the model of a job."""
+    place = str(Path(source).resolve()) if "://" not in source else source
+    return store.folder.parent / "collections" / hashlib.sha256(f"{place} {job.fingerprint}".encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Collection:
+    """The folder of a collection: the list of its documents, and their nodes."""
+
+    folder: Path
+
+    @property
+    def exists(self) -> bool:
+        return (self.folder / ABOUT).is_file()
+
+    def build(self, job: Job, items: Sequence[Item], shards: Shards) -> int:
+        """From the indexes that a run has made of `items`: how many nodes. Documents that failed are not in it."""
+        made = {row["document"]: row["place"] for row in shards.rows(items) if row["kind"] is None}
+        documents = [(item, Path(job.store) / made[item.name]) for item in items if item.name in made]
+        vectors: Vectors | None = None
+        total = 0
+        for number, (_, path) in enumerate(documents):
+            nodes = coarsest_nodes(path)
+            if vectors is None:
+                vectors = new_vectors(nodes.shape[1])
+            keys = (np.uint64(number) << np.uint64(32)) + np.arange(len(nodes), dtype=np.uint64)
+            vectors.add(keys, nodes, threads=1)
+            total += len(nodes)
+        if vectors is None:
+            raise UsageError("no document could be read: there is nothing to search")
+        aside = self.folder / f".writing-{NODES}"
+        vectors.save(str(aside))
+        aside.replace(self.folder / NODES)
+        about = [{"item": vars(item), "index": path.name} for item, path in documents]
+        write_whole(self.folder / ABOUT, json.dumps({"store": job.store, "nodes": total, "documents": about}))
+        return total
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        return json.loads((self.folder / ABOUT).read_text(encoding="utf-8"))
+
+    def find(self, asker: Asker, question: str, documents: int) -> list[Hit]:
+        """The documents with the nodes that are nearest to the question, best first."""
+        vectors = mapped_vectors(self.folder / NODES)
+        wanted = min(documents * NODES_A_DOCUMENT, len(vectors))
+        found = vectors.search(question_vector(asker, question), wanted, exact=len(vectors) <= EXACT)
+        best: dict[int, float] = {}
+        for key, distance in zip(found.keys.tolist(), found.distances.tolist(), strict=True):
+            best.setdefault(key >> 32, 1 - distance)
+        listed = self.about["documents"]
+        store = Path(self.about["store"])
+        hits = [Hit(Item(**listed[n]["item"]), store / listed[n]["index"], score) for n, score in best.items()]
+        return sorted(hits, key=lambda hit: (-hit.score, hit.item.name))[:documents]
+
+    def ask(self, asker: Asker, job: Job, question: str, top: int, documents: int) -> Iterator[Answered]:
+        """What the best documents answer; one that has changed since it was indexed is read anew."""
+        from vcc.documents.isolated import read_isolated
+
+        model = model_hash(asker)
+        for hit in self.find(asker, question, documents):
+            try:
+                text = read_isolated(hit.item.fetch(), hit.item.file_name, job.limits, job.seconds, job.memory)
+            except (DocumentError, OSError):
+                continue  # gone, or broken by now
+            try:
+                index = load(hit.path, text, model, asker.model.device)
+            except DamagedError:
+                index = asker.index(text)
+            (reply,), _ = asker.ask(text, index, [question], top)
+            yield Answered(hit.item.name, text, reply)
+
+
+def coarsest_nodes(path: Path) -> Floats:
+    """The means at the coarsest scale of an index in the store, (m, D), each of length 1."""
+    if read_manifest(path)["format"] == LONG_FORMAT:
+        shape = json.loads((path / "shape.json").read_text())["shapes"]["means"]
+        means = np.fromfile(path / "means", np.float32).reshape(shape)
+    else:
+        with safe_open(path / TENSORS, framework="np") as file:
+            means = file.get_tensor("means")[0]
+    return unit(means)
+
+
+def question_vector(asker: Asker, question: str) -> Floats:
+    """The mean of the question's tokens after the layers that run on windows, of length 1: (D,)."""
+    qa = asker.qa
+    with torch.inference_mode():
+        (vips,) = run_windows(qa.host, [qa.vips([qa.ids_of(question)])], qa.config.resolved(qa.host.num_layers))
+        total = (vips.hidden * vips.counts[..., None].to(vips.hidden.dtype)).sum(1)[0]
+    return unit(total.float().cpu().numpy())
+
+
+def unit(vectors: Floats) -> Floats:
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+
+
+def new_vectors(width: int) -> "Vectors":
+    try:
+        from usearch.index import Index as Vectors
+    except ImportError as error:
+        raise UsageError(f"searching a collection needs usearch: {INSTALL}") from error
+    return Vectors(ndim=width, metric="cos", dtype="f16")
+
+
+def mapped_vectors(path: Path) -> "Vectors":
+    try:
+        from usearch.index import Index as Vectors
+    except ImportError as error:
+        raise UsageError(f"searching a collection needs usearch: {INSTALL}") from error
+    found = Vectors.restore(str(path), view=True)
+    if found is None:
+        raise UsageError(f"{path} is damaged: run vcc index again")
+    return found

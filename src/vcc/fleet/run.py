@@ -1,0 +1,139 @@
+"""A run over many documents: what is there is skipped, what is done is kept at once, and the table comes last."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vcc.fleet.engines import Chunk, in_processes, in_this_process, on_ray
+from vcc.fleet.job import Doing, Done, Job
+from vcc.fleet.shards import Shards, missing
+from vcc.fleet.sources import Item
+from vcc.fleet.table import write_table
+
+CHUNK_ITEMS, CHUNK_BYTES = 16, 2**20  # a shard's worth: small, because what is in flight is lost with the driver
+SAMPLE = 8  # documents that a dry run reads
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Where the work is done: on a Ray cluster, in `workers` processes, or with 0 of them in this process."""
+
+    workers: int | None = 0
+    ray: str | None = None
+
+    def __call__(self, job: Job, chunks: Sequence[Chunk]) -> Iterator[list[Done]]:
+        if self.ray is not None:
+            return on_ray(job, chunks, self.workers, self.ray)
+        return in_processes(job, chunks, self.workers) if self.workers else in_this_process(job, chunks)
+
+
+@dataclass
+class Tally:
+    """How far a run is."""
+
+    items: int  # to do in this run
+    size: int  # bytes of them
+    skipped: int = 0  # done by a run before
+    documents: int = 0
+    done_size: int = 0
+    tokens: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+    start: float = field(default_factory=time.perf_counter)
+
+    def add(self, done: Sequence[Done]) -> None:
+        self.documents += len(done)
+        self.done_size += sum(one.item.size for one in done)
+        self.tokens += sum(one.tokens for one in done)
+        self.errors.update(one.kind for one in done if one.kind is not None)
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self.start
+
+    @property
+    def speed(self) -> float:
+        """Tokens a second."""
+        return self.tokens / max(self.seconds, 1e-9)
+
+    @property
+    def left(self) -> float | None:
+        """Seconds, by the bytes that are still to be read; None before the first document."""
+        return self.seconds * (self.size - self.done_size) / self.done_size if self.done_size else None
+
+
+Report = Callable[[Tally], None]
+
+
+def run(
+    job: Job,
+    items: Sequence[Item],
+    out: Path,
+    engine: Engine = Engine(),  # noqa: B008  a frozen value
+    retry: bool = False,
+    report: Report = lambda tally: None,
+) -> Tally:
+    """Do what is missing and write the table of all `items`. What is done is kept in the folder OUT.work."""
+    with Shards(work_folder(out)).opened(job) as shards:
+        todo = missing(items, shards.kept(), retry)
+        tally = Tally(len(todo), sum(item.size for item in todo), len(items) - len(todo))
+        report(tally)
+        if todo:
+            for done in engine(job, chunks_of(todo)):
+                shards.commit(done)
+                tally.add(done)
+                report(tally)
+        write_table(out, shards.rows(items), job.questions)
+    return tally
+
+
+def work_folder(out: Path) -> Path:
+    return out.with_name(out.name + ".work")
+
+
+def chunks_of(items: Sequence[Item]) -> list[list[Item]]:
+    """Documents of similar length together, the longest first, so that the last to finish are short ones."""
+    chunks: list[list[Item]] = []
+    size = 0
+    for item in sorted(items, key=lambda item: (-item.size, item.name)):
+        if not chunks or len(chunks[-1]) == CHUNK_ITEMS or size + item.size > CHUNK_BYTES:
+            chunks.append([])
+            size = 0
+        chunks[-1].append(item)
+        size += item.size
+    return chunks
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run would take, from the documents that were tried."""
+
+    documents: int
+    size: int  # bytes
+    tried: int
+    tokens: int
+    seconds: float  # of one worker
+    disk: int  # bytes of the table, or of the indexes
+
+
+def estimate(job: Job, items: Sequence[Item], disk: Callable[[Sequence[Done]], int]) -> Estimate:
+    """Try some documents of all sizes, here and now, and reckon from their bytes; `disk` weighs what was done."""
+    ordered = sorted(items, key=lambda item: (item.size, item.name))
+    step = max(len(ordered) // SAMPLE, 1)
+    sample = ordered[step // 2 :: step][:SAMPLE]
+    doing, done = Doing(job), []
+    for item in sample:
+        start = time.perf_counter()
+        rows = doing(item)
+        done.append(Done(item, rows, time.perf_counter() - start, rows[0].get("tokens") or 0))
+    size = sum(item.size for item in items)
+    share = size / max(sum(item.size for item in sample), 1)
+    return Estimate(
+        len(items),
+        size,
+        len(sample),
+        round(share * sum(one.tokens for one in done)),
+        share * sum(one.seconds for one in done),
+        round(share * disk(done)),
+    )

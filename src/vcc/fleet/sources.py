@@ -1,0 +1,179 @@
+"""What a person names becomes a list of documents: folders, patterns, lists, and tables with a column of texts.
+
+Everything is opened by fsspec, so a path may be one of S3 or of another store that it knows ("s3://bucket/contracts").
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import fsspec
+import pyarrow.parquet as pq
+
+from vcc.documents.formats.read import FORMATS
+from vcc.errors import DataError, UsageError
+
+SUFFIXES = tuple(sorted(suffix for format in FORMATS for suffix in format.suffixes))
+
+
+@dataclass(frozen=True)
+class Item:
+    """One document that is there to be read.
+
+    `name` is what the table calls it. `stamp` changes when its content does. A document that is a row of a table has
+    its number in `row`, and in `offset` where its line begins, if it has one.
+    """
+
+    name: str
+    path: str
+    size: int  # bytes
+    stamp: str
+    row: int = -1
+    offset: int = -1
+    column: str = ""
+
+    def fetch(self) -> bytes:
+        """Its bytes."""
+        if self.row < 0:
+            with fsspec.open(self.path, "rb") as file:
+                return file.read()
+        if self.offset >= 0:
+            with fsspec.open(self.path, "rb") as file:
+                file.seek(self.offset)
+                return str(json.loads(file.readline())[self.column]).encode()
+        group, first = _group_of(self.path, self.row)
+        return str(_texts(self.path, group, self.column)[self.row - first]).encode()
+
+    @property
+    def file_name(self) -> str:
+        """What readers of formats are told: a row of a table is plain text."""
+        return self.name if self.row < 0 else f"{self.name}.txt"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The documents, each under a name of its own, and what was left out and why."""
+
+    items: tuple[Item, ...]
+    skipped: tuple[str, ...] = ()
+
+
+def find_items(sources: Sequence[str], column: str = "text") -> Listing:
+    """All documents of all sources, ordered by name.
+
+    A source is a file, a folder, a pattern such as "contracts/**/*.pdf", "@names.txt" for a file with one path a line,
+    or a .parquet or .jsonl file, each row of which is a document: the text in `column`.
+    """
+    found: dict[str, Item] = {}
+    skipped: list[str] = []
+    for source in _expanded(sources):
+        if source.lower().endswith((".parquet", ".jsonl")):
+            items = list(_rows(source, column))
+        else:
+            items, others = _files(source)
+            skipped += [f"{name}: not a document format" for name in others]
+        for item in items:
+            if found.setdefault(item.name, item) != item:
+                raise UsageError(f"two documents are named {item.name!r}: {found[item.name].path} and {item.path}")
+    if not found:
+        known = ", ".join(SUFFIXES)
+        raise DataError(f"no document of a known kind ({known}) in {', '.join(sources) or 'nothing'}")
+    return Listing(tuple(found[name] for name in sorted(found)), tuple(sorted(skipped)))
+
+
+def _expanded(sources: Sequence[str]) -> Iterator[str]:
+    for source in sources:
+        if not source.startswith("@"):
+            yield source
+            continue
+        try:
+            with fsspec.open(source[1:], "rt", encoding="utf-8") as file:
+                yield from (line.strip() for line in file if line.strip() and not line.startswith("#"))
+        except OSError as error:
+            raise DataError(f"the list {source[1:]} cannot be opened ({error})") from error
+
+
+def _files(source: str) -> tuple[list[Item], list[str]]:
+    """Documents of a file, a folder or a pattern, and the names of files that are none. Hidden ones are not there."""
+    system, path = fsspec.core.url_to_fs(source)
+    path = path.rstrip("/") or path
+    if any(sign in path for sign in "*?["):
+        fixed = path[: min(path.index(sign) for sign in "*?[" if sign in path)]
+        root, paths = fixed.rpartition("/")[0], system.glob(path)
+    elif system.isdir(path):
+        root, paths = path, system.find(path)
+    elif system.exists(path):
+        return [_item(system, path, source)], []
+    else:
+        raise DataError(f"{source}: no such file or folder")
+    items, others = [], []
+    for place in sorted(paths):
+        name = place[len(root) :].lstrip("/")
+        if any(step.startswith(".") for step in name.split("/")) or system.isdir(place):
+            continue
+        if name.lower().endswith(SUFFIXES):
+            items.append(_item(system, place, name))
+        else:
+            others.append(name)
+    return items, others
+
+
+def _item(system: Any, path: str, name: str) -> Item:
+    return Item(name, system.unstrip_protocol(path), int(system.size(path) or 0), str(system.ukey(path)))
+
+
+def _rows(source: str, column: str) -> Iterator[Item]:
+    name = source.rstrip("/").rpartition("/")[2]
+    lines = _json_lines(source, column) if source.lower().endswith(".jsonl") else _parquet_rows(source, column)
+    for row, (text, offset) in enumerate(lines):
+        data = text.encode()
+        stamp = hashlib.sha256(data).hexdigest()
+        yield Item(f"{name}#{row:09d}", source, len(data), stamp, row, offset, column)
+
+
+def _json_lines(source: str, column: str) -> Iterator[tuple[str, int]]:
+    offset = 0
+    with fsspec.open(source, "rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                try:
+                    yield str(json.loads(line)[column]), offset
+                except (ValueError, KeyError, TypeError) as error:
+                    rule = f"line {number} must be a JSON object with {column!r}"
+                    raise DataError(f"{source}: {rule} ({type(error).__name__}: {error})") from error
+            offset += len(line)
+
+
+def _parquet_rows(source: str, column: str) -> Iterator[tuple[str, int]]:
+    _parquet.cache_clear()  # another file may be there by now
+    _texts.cache_clear()
+    table = _parquet(source)
+    if column not in table.schema_arrow.names:
+        raise DataError(f"{source} has no column {column!r}: its columns are {', '.join(table.schema_arrow.names)}")
+    for group in range(table.num_row_groups):
+        yield from ((str(text), -1) for text in _texts(source, group, column))
+
+
+@lru_cache(maxsize=4)
+def _parquet(path: str) -> pq.ParquetFile:
+    system, place = fsspec.core.url_to_fs(path)
+    return pq.ParquetFile(system.open(place))
+
+
+def _group_of(path: str, row: int) -> tuple[int, int]:
+    """The group of rows that a row is in, and the number of the group's first row."""
+    first, metadata = 0, _parquet(path).metadata
+    for group in range(metadata.num_row_groups):
+        after = first + metadata.row_group(group).num_rows
+        if row < after:
+            return group, first
+        first = after
+    raise DataError(f"{path} has no row {row}")
+
+
+@lru_cache(maxsize=2)
+def _texts(path: str, group: int, column: str) -> list[Any]:
+    return _parquet(path).read_row_group(group, columns=[column]).column(0).to_pylist()

@@ -1,0 +1,107 @@
+"""The one table that everything becomes: a row for each answer, one for a question without an answer, one for a
+document that failed. Parquet has all of it; CSV and XLSX have a row for each document."""
+
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from vcc.documents.review_table import Finding, Question, ReviewRow, ReviewTable
+from vcc.documents.show.spreadsheet import write_spreadsheet
+from vcc.errors import UsageError
+from vcc.files import write_whole
+
+Row = dict[str, Any]  # by the names of SCHEMA
+
+SCHEMA = pa.schema(
+    [
+        ("document", pa.string()),  # its name in the source
+        ("id", pa.string()),  # SHA-256 of content, model, questions and settings; null where it could not be fetched
+        ("title", pa.string()),
+        ("tokens", pa.int64()),
+        ("notes", pa.string()),  # what of the file could not be read
+        ("question_number", pa.int32()),  # from 0; null where nothing was asked
+        ("question", pa.string()),
+        ("name", pa.string()),  # of the question, e.g. that of a clause
+        ("rank", pa.int32()),  # 1 is the best answer; 0: none was found
+        ("answer", pa.string()),
+        ("quote", pa.string()),  # the sentence it stands in
+        ("place", pa.string()),  # for people: "page 3"; of an index, its folder in the store
+        ("page", pa.int32()),
+        ("start", pa.int64()),  # characters of the document's text
+        ("end", pa.int64()),
+        ("score", pa.float64()),
+        ("sure", pa.bool_()),  # false: what the model would say if it had to be less sure
+        ("kind", pa.string()),  # of the error: fetch, document, crash, hang, memory, worker, internal
+        ("error", pa.string()),
+    ]
+)
+SUFFIXES = (".parquet", ".csv", ".xlsx")
+
+
+def check_output(path: Path) -> None:
+    if path.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"--out is {path}: it must end in {', '.join(SUFFIXES)}")
+
+
+def rows_of(about: Row, questions: Sequence[Question], found: ReviewRow) -> Iterator[Row]:
+    """The rows of a document that was asked; `about` is what they have in common."""
+    for number, (question, cell) in enumerate(zip(questions, found.cells, strict=True)):
+        asked = about | {"question_number": number, "question": question.question, "name": question.heading, "rank": 0}
+        if not cell:
+            yield asked
+        for rank, finding in enumerate(cell, 1):
+            yield asked | {
+                "rank": rank,
+                "answer": finding.text,
+                "quote": finding.quote,
+                "place": finding.place,
+                "page": finding.page,
+                "start": finding.start,
+                "end": finding.end,
+                "score": finding.score,
+                "sure": finding.sure,
+            }
+
+
+def write_table(path: Path, rows: Sequence[Row], questions: Sequence[Question]) -> None:
+    """The table as the name says; the same rows give the same bytes."""
+    check_output(path)
+    if path.suffix.lower() == ".parquet":
+        write_whole(path, parquet_bytes(rows))
+    else:
+        write_spreadsheet(path, as_review(rows, questions))
+
+
+def parquet_bytes(rows: Iterable[Row], metadata: dict[str, str] | None = None) -> bytes:
+    table = pa.Table.from_pylist(list(rows), SCHEMA.with_metadata(metadata))
+    out = io.BytesIO()
+    pq.write_table(table, out, compression="zstd")
+    return out.getvalue()
+
+
+def as_review(rows: Sequence[Row], questions: Sequence[Question]) -> ReviewTable:
+    """One row a document, one cell a question."""
+    found = []
+    for document, group in groupby(rows, key=lambda row: row["document"]):
+        own = list(group)
+        if own[0]["error"] is not None:
+            found.append(ReviewRow(document, error=own[0]["error"]))
+            continue
+        cells: list[list[Finding]] = [[] for _ in questions]
+        for row in own:
+            if row["rank"]:
+                cells[row["question_number"]].append(finding_of(row))
+        notes = tuple((own[0]["notes"] or "").splitlines())
+        found.append(ReviewRow(document, tuple(map(tuple, cells)), notes))
+    return ReviewTable(tuple(questions), tuple(found))
+
+
+def finding_of(row: Row) -> Finding:
+    return Finding(
+        row["answer"], row["quote"], row["place"], row["page"], row["start"], row["end"], row["score"], row["sure"]
+    )

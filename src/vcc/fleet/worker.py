@@ -1,0 +1,83 @@
+"""A worker: a process that has loaded the model, and a supervisor that outlives it.
+
+The same pair works in a thread of the driver and in an actor of Ray. A document that kills the process is tried again,
+then it is an error row: nothing above the supervisor ever fails because of a document.
+"""
+
+import json
+import pickle
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from vcc.child_process import READY, ChildProcess, answer_to
+from vcc.errors import Failure
+from vcc.fleet.job import Doing, Done, Job, failed
+from vcc.fleet.sources import Item
+
+ATTEMPTS = 3  # a process may be killed by accident, even twice
+STARTING = 600  # seconds to import torch and load a model, from a slow disk on a busy machine
+
+
+class Worker:
+    """Does documents, one after the other, in a process of its own."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.child: ChildProcess | None = None
+
+    def do(self, items: Sequence[Item]) -> list[Done]:
+        return [self.do_one(item) for item in items]
+
+    def do_one(self, item: Item) -> Done:
+        for _ in range(ATTEMPTS):
+            child = self.started()
+            start = time.perf_counter()
+            try:
+                child.line.send_bytes(json.dumps(asdict(item)).encode())
+                rows = json.loads(child.line.recv_bytes())
+            except (EOFError, OSError):
+                self.end()
+                continue
+            return Done(item, rows, time.perf_counter() - start, rows[0].get("tokens") or 0)
+        rule = f"ended the process that worked on it {ATTEMPTS} times, perhaps for lack of memory"
+        return Done(item, [failed(item, "worker", rule)])
+
+    def started(self) -> ChildProcess:
+        """The process, after it has loaded the model."""
+        for _ in range(ATTEMPTS):
+            if self.child is None:
+                self.child = ChildProcess("vcc.fleet.worker", "serve", STARTING, stderr=None)
+            try:
+                if not self.child.ready:
+                    self.child.line.send_bytes(pickle.dumps(self.job))
+                self.child.wait_until_ready()
+            except (Failure, OSError):
+                self.end()
+                continue
+            return self.child
+        raise Failure(f"a worker could not be started: what it printed says why; model {self.job.model or 'shipped'}")
+
+    def finish(self) -> None:
+        """When there is no more to do."""
+        if self.child is not None:
+            self.child.finish()
+            self.child = None
+
+    def end(self) -> None:
+        if self.child is not None:
+            self.child.end()
+            self.child = None
+
+
+def serve(number: int) -> None:
+    """The process: a job comes in, then documents; rows go out, until the supervisor is gone."""
+    with answer_to(number) as line:
+        doing = Doing(pickle.loads(line.recv_bytes()))
+        line.send_bytes(READY)
+        while True:
+            try:
+                rows = doing(Item(**json.loads(line.recv_bytes())))
+                line.send_bytes(json.dumps(rows).encode())
+            except (EOFError, BrokenPipeError, ConnectionResetError):
+                return

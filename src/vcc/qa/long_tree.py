@@ -1,0 +1,191 @@
+"""A document longer than memory: its tree is built piece by piece on disk, and asking touches only what it visits.
+
+The files are mapped into memory "copy on write": a question changes its own copy of the few pages that it touches, and
+what it did not touch is never read. Above the model's own scales there are coarser ones, as many as the length asks
+for, so that the nodes of the coarsest scale stay few.
+"""
+
+import copy
+import json
+import math
+import mmap
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vcc.config import VccConfig
+from vcc.core.cut import Cut
+from vcc.core.tree import SegmentTree, read_tokens
+from vcc.data.answers import without_overlaps
+from vcc.data.framing import framed
+from vcc.encode import Step, ask, read_once
+from vcc.files import force
+from vcc.qa.model import Asked, Progress, QaModel, no_progress
+from vcc.qa.second_look import best_nodes, look_again
+from vcc.qa.windows import Found, Ints, best_found
+
+ROOTS = 4096  # nodes of the coarsest scale, at most
+FAN_OUT = 16  # of each scale that is added
+OPENED = 512  # nodes of it
+PIECE = 8192  # tokens read at a time
+MAP = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0x4000 if hasattr(mmap, "MAP_POPULATE") else 0)
+SHAPE = "shape.json"
+
+
+def deepened(config: VccConfig, n: int) -> VccConfig:
+    """The model's settings with coarser scales above, for n tokens."""
+    scales, budget = config.scales, config.budget
+    while n / scales[0] > ROOTS:
+        scales, budget = (scales[0] * FAN_OUT, *scales), (OPENED, *budget)
+    return replace(config, scales=scales, budget=budget)
+
+
+@dataclass(frozen=True)
+class LongTree:
+    """The folder of a tree on disk."""
+
+    folder: Path
+
+    def write(self, trees: Iterator[SegmentTree]) -> None:
+        """Trees of consecutive pieces, each but the last a whole number of coarsest nodes long, one after the other."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        shapes: dict[str, list[int]] = {}
+        length = 0
+        scales: tuple[int, ...] = ()
+        with ExitStack() as files:
+            opened: dict[str, IO[bytes]] = {}
+            for tree in trees:
+                length, scales = length + tree.length, tree.scales
+                for name, part in parts_of(tree):
+                    if name not in opened:
+                        opened[name] = files.enter_context((self.folder / name).open("wb"))
+                        shapes[name] = [0, *part.shape[2:]]
+                    opened[name].write(part[0].contiguous().numpy().tobytes())
+                    shapes[name][0] += part.shape[1]
+        for name in shapes:
+            force(self.folder / name)
+        about = {"scales": scales, "length": length, "shapes": shapes}
+        (self.folder / SHAPE).write_text(json.dumps(about), encoding="utf-8")
+
+    def open(self) -> SegmentTree:
+        """The tree, of a batch of one: it may be changed in place, and the files stay as they are."""
+        about = json.loads((self.folder / SHAPE).read_text(encoding="utf-8"))
+        maps = {name: mapped(self.folder / name, shape) for name, shape in about["shapes"].items()}
+        depths = range(len(about["scales"]))
+        return SegmentTree(
+            tuple(about["scales"]),
+            about["length"],
+            maps["means"],
+            tuple(maps[f"differences.{depth}"] for depth in depths[:-1]),
+            tuple(maps[f"counts.{depth}"] for depth in depths),
+            tuple(maps[f"positions.{depth}"] for depth in depths),
+        )
+
+
+def parts_of(tree: SegmentTree) -> Iterator[tuple[str, Tensor]]:
+    yield "means", tree.means.cpu()
+    for name, parts in (("differences", tree.differences), ("counts", tree.counts), ("positions", tree.positions)):
+        yield from ((f"{name}.{depth}", part.cpu()) for depth, part in enumerate(parts))
+
+
+def mapped(path: Path, shape: Sequence[int]) -> Tensor:
+    """(1, *shape) numbers of a file, copied where they are written to and never written back."""
+    with path.open("rb") as file:
+        pages = mmap.mmap(file.fileno(), 0, flags=MAP, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    if hasattr(mmap, "MADV_RANDOM"):
+        pages.madvise(mmap.MADV_RANDOM)  # nodes are read here and there: what lies around them is not wanted
+    return torch.frombuffer(pages, dtype=torch.float32).view(1, *shape)
+
+
+@torch.inference_mode()
+def read_long(qa: QaModel, ids: Ints, folder: Path, progress: Progress = no_progress) -> LongTree:
+    """Read tokens (n,), which may themselves be on disk, into a tree on disk: memory is that of one piece."""
+    config = deepened(qa.config, len(ids))
+    window, frame = config.window, qa.frame
+    around = qa.settings.framed_windows
+    room = window - len(frame.before) - len(frame.after) if around else window
+    step = math.lcm(window, config.scales[0])
+    step *= max(PIECE // step, 1)
+    part = max(PIECE // window, 1) * window  # rows in memory at a time
+    some = step // window * room  # tokens of the document in a piece
+
+    def trees() -> Iterator[SegmentTree]:
+        for first in range(0, len(ids), some):
+            piece = np.asarray(ids[first : first + some])
+            last = first + some >= len(ids)
+            after = frame.after if last else frame.after[:0]
+            full = torch.as_tensor(framed(piece, window, frame) if around else np.concatenate([piece, after]))[None]
+            at = first // room * window
+            end = torch.tensor([at + full.shape[1]])
+            pieces = (
+                qa.rows(full[:, a : a + part], end, frame.second_type, at + a) for a in range(0, full.shape[1], part)
+            )
+            yield read_once(qa.host, pieces, config)
+            progress(min(first + some, len(ids)), len(ids))
+
+    tree = LongTree(folder)
+    tree.write(trees())
+    return tree
+
+
+@torch.inference_mode()
+def ask_long(
+    qa: QaModel,
+    tree: LongTree,
+    ids: Ints,
+    questions: Sequence[Ints],
+    top: int = 1,
+    progress: Progress = no_progress,
+) -> Asked:
+    """As `QaModel.ask`, one question at a time, but that only tokens around the best nodes are looked at."""
+    qa = on_cpu(qa)  # the tree is too large for a GPU, and few of its nodes are visited
+    settings, config, places = qa.settings, deepened(qa.config, len(ids)), qa.places(len(ids))
+    most, reach = max(settings.candidates, top), qa.config.window // 2
+    found: list[tuple[Found, ...]] = []
+    rows: dict[int, int] = {}
+    cut: Cut | None = None
+    looks = 0
+
+    def seen(step: Step) -> None:
+        nonlocal cut
+        rows[step.layer] = max(rows.get(step.layer, 0), step.rows)
+        cut = step.cut
+
+    for question in questions:
+        own = tree.open()
+        vips, own = ask(qa.host, qa.vips([question]), own, config, seen, in_place=True)
+        assert cut is not None
+        nodes = best_nodes(cut, own, places, settings.nodes)
+        none = qa.head(vips.hidden[:, :1]).float()
+        spans: list[Found] = []
+        for first, last in regions([(node.first, node.last) for node in nodes[0]], reach, len(ids)):
+            tokens = qa.head(read_tokens(own, torch.as_tensor(places[first:last]))).float()
+            spans += best_found(torch.cat([none, tokens], 1), [first], most, settings.longest_answer)[0]
+        best = [without_overlaps(spans, most)]
+        if settings.second_looks:
+            best, number = look_again(qa.windows, ids, [question], best, nodes, settings.second_looks, most)
+            looks += number
+        found.append(tuple(best[0]))
+        progress(len(found), len(questions))
+    return Asked(tuple(found), tuple(sorted(rows.items())), looks)
+
+
+def on_cpu(qa: QaModel) -> QaModel:
+    return qa if qa.device.type == "cpu" else QaModel(copy.deepcopy(qa.model).cpu(), qa.tokenizer)
+
+
+def regions(spans: Sequence[tuple[int, int]], reach: int, n: int) -> list[tuple[int, int]]:
+    """The stretches first..last-1 around spans (first, last), both included, joined where they meet."""
+    joined: list[tuple[int, int]] = []
+    for first, last in sorted((max(first - reach, 0), min(last + 1 + reach, n)) for first, last in spans):
+        if joined and first <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], last))
+        else:
+            joined.append((first, last))
+    return joined

@@ -1,0 +1,72 @@
+"""A text that is too long for memory is asked as any other: its index is on disk, whole or absent."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.documents import small_model
+from vcc.data.features import tokenize_text
+from vcc.documents import archive
+from vcc.documents.document import Document
+from vcc.documents.store import Store
+from vcc.errors import UsageError
+
+
+@pytest.fixture(autouse=True)
+def short_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "LONG", 100)
+    monkeypatch.setattr(archive, "PIECE", 300)
+
+
+def test_pieces_make_the_tokens_of_the_whole(tmp_path: Path) -> None:
+    text, asker = small_model.document(), small_model.asker()
+    whole = tokenize_text(text.text, asker.tokenizer)
+    index = archive.long_index(text, asker, Store(tmp_path))
+    assert np.array_equal(index.ids, whole.ids) and np.array_equal(index.offsets, whole.offsets)
+    assert "".join(piece for _, piece in archive.pieces_of(text.text)) == text.text
+    assert len(list(archive.pieces_of("x" * 1000))) == 4  # no word ends anywhere
+
+
+def test_it_answers_as_in_memory_where_scales_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, model = small_model.document(60), str(tmp_path / "model")
+    made = small_model.model(settings=replace(small_model.SETTINGS, budget=(1000, 6)))
+    small_model.set_qa(made, nodes=1000)  # all of them are visited, so nothing is left out
+    made.save_pretrained(model)
+    small_model.tokenizer().save_pretrained(model)
+    questions = ["w1 w2?", "w5 w9 w30?"]
+    monkeypatch.setattr(archive, "LONG", 10**9)
+    plain, facts = Document(text, model).answer(questions, top=2)
+    monkeypatch.setattr(archive, "LONG", 100)
+    long, long_facts = Document(text, model).answer(questions, top=2)
+    assert (facts.tokens, facts.rows) == (long_facts.tokens, long_facts.rows)
+    for one, other in zip(plain, long, strict=True):
+        assert [(a.start, a.end) for a in one.answers] == [(a.start, a.end) for a in other.answers]
+        assert [a.score for a in one.answers] == pytest.approx([a.score for a in other.answers], abs=1e-5)
+
+
+def test_the_index_is_kept_found_and_made_again_where_it_is_harmed(tmp_path: Path) -> None:
+    text, asker, store = small_model.document(), small_model.asker(), Store(tmp_path)
+    first = archive.long_index(text, asker, store)
+    assert first.seconds > 0 and archive.long_index(text, asker, store).seconds == 0
+    (entry,) = store.entries()
+    assert (entry.title, entry.tokens) == ("Words", first.tokens)
+    (first.tree.folder / "means").write_bytes(b"short")
+    assert archive.long_index(text, asker, store).seconds > 0
+    assert archive.long_index(text, small_model.asker(1), store).seconds > 0 and len(store.entries()) == 2
+    assert store.clear()[0] == 2
+
+
+def test_reading_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        archive.long_index(small_model.document(), small_model.asker(), Store(tmp_path), stop)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_cannot_be_shown(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="too many to show"):
+        Document(small_model.document(), small_model.saved(tmp_path)).see("w1?")
