@@ -8,6 +8,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 import vcc
 from tests.hosts.models import OPEN, REAL, SEQ2SEQ, Batch, build, ragged
+from vcc.hosts import vip_rules
 
 LM = "AutoModelForSeq2SeqLM"
 WAYS: dict[str, dict[str, Any]] = {
@@ -96,11 +97,13 @@ def test_scores_and_hidden_states_come_with_generation(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", SEQ2SEQ)
-def test_generation_without_vips_says_what_to_pass(family: str) -> None:
-    with pytest.raises(ValueError, match="this model has no default for them.*vip_mask .*or vip_length"):
-        generate(vcc.wrap(build(family, LM), REAL), ragged(), "greedy")
-    with pytest.raises(ValueError, match="this model has no default for them.*vip_mask .*or vip_length"):
-        vcc.wrap(build(family, LM), REAL)(**ragged().inputs(family, LM))
+def test_generation_without_vips_takes_the_first_and_last_tokens(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vip_rules, "ENDS", 2)
+    wrapped, batch = vcc.wrap(build(family, LM), REAL), ragged().row(2)
+    ends = torch.zeros_like(batch.ids)
+    ends[0, [0, 1, -2, -1]] = 1
+    assert torch.equal(generate(wrapped, batch, "greedy"), generate(wrapped, batch, "greedy", vip_mask=ends))
+    assert wrapped.vcc_report()[1].rows < 45
 
 
 @pytest.mark.parametrize("family", ["t5", "bart"])

@@ -1,9 +1,11 @@
 """`LongInputEncoder`: the class mixed into the Hugging Face module that owns the encoder layers. It adds `vip_mask` and
 `vip_length` to its forward, sends long inputs through `vcc.encode`, and leaves short ones to Hugging Face."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -51,6 +53,19 @@ class Wrapped:
     def vcc(self) -> VccConfig:
         return find_encoder(self).vcc_settings
 
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """What `.half()`, `.to()` and their like come down to."""
+        before = places_and_types(self)
+        result = super()._apply(fn, recurse)  # type: ignore[misc]
+        original = SHARED[self]() if self in SHARED else None
+        if original is not None and places_and_types(self) != before:
+            warnings.warn(
+                f"the {type(original).__name__} that this model was wrapped from shares its weights: it has the new "
+                "type and device too. To keep it as it was, wrap a copy: vcc.wrap(copy.deepcopy(model), config)",
+                stacklevel=3,
+            )
+        return result
+
     def vcc_report(self) -> tuple[LayerReport, ...]:
         """Per layer, what the last forward pass opened and saw; empty if it ran dense or compiled."""
         return find_encoder(self).last_report
@@ -82,9 +97,15 @@ class LongInputEncoder(Wrapped):
         host = self.host
         if vip_mask is not None and vip_length is not None:
             raise ValueError("vip_mask and vip_length are both given; pass one of them")
+        vip_mask = with_virtual_tokens(vip_mask, inputs.get("inputs_embeds"))
         if self.runs_dense(host, inputs, vip_mask):
             self.last_report = ()
             return self.hf_class.forward(self, **inputs, return_dict=True)
+        if inputs.get("past_key_values") is not None:
+            raise ValueError(
+                "past_key_values: a compressed encoder has no keys and values of tokens before its input, as prefix "
+                "tuning adds them; prompt tuning and P-tuning add tokens, and work"
+            )
         if self.wants("output_attentions", inputs):
             raise ValueError(
                 "output_attentions=True: a compressed layer attends between rows, not tokens, so there is no "
@@ -177,6 +198,14 @@ def own_places(vips: Tensor, real: Tensor) -> Tensor:
     return torch.where(vips, running_count(vips) - 1, torch.where(rest, running_count(rest) - 1, -1))
 
 
+def with_virtual_tokens(vip_mask: Tensor | None, embeds: Tensor | None) -> Tensor | None:
+    """The mask (B, n) of embeddings (B, more, D) to which prompt tuning has added virtual tokens in front: those are
+    VIPs, and the mask (B, n) that a person gave belongs to what follows."""
+    if vip_mask is None or embeds is None or vip_mask.ndim != 2 or vip_mask.shape[1] >= embeds.shape[1]:
+        return vip_mask
+    return torch.nn.functional.pad(vip_mask, (embeds.shape[1] - vip_mask.shape[1], 0), value=1)
+
+
 def named(model: Wrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """All arguments by name."""
     return {**dict(zip(model.forward_names, args, strict=False)), **kwargs}
@@ -185,6 +214,13 @@ def named(model: Wrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict
 def find_encoder(model: Any) -> LongInputEncoder:
     return next(module for module in model.modules() if isinstance(module, LongInputEncoder))
 
+
+def places_and_types(model: Any) -> set[tuple[torch.device, torch.dtype]]:
+    return {(parameter.device, parameter.dtype) for parameter in model.parameters()}
+
+
+# Wrapped model -> the one it was made of, if that is still in use; filled by `vcc.wrap`.
+SHARED: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 # Hugging Face class -> wrapped class, of configurations, models and layers alike; filled by `vcc.hosts.register`.
 CLASSES: dict[type, type] = {}

@@ -10,6 +10,7 @@ from transformers import AutoConfig, GenerationMixin
 from transformers.models.auto import configuration_auto, modeling_auto
 from transformers.utils.output_capturing import _CAN_RECORD_REGISTRY
 
+from vcc.config import VccConfig
 from vcc.hosts import PREFIX
 from vcc.hosts.families import FAMILIES, Family, find_family
 from vcc.hosts.heads import Seq2Seq, WithHead
@@ -29,6 +30,14 @@ HEADS: dict[str, tuple[str, str | None]] = {
 }
 
 
+class WithSettings:
+    """Mixed into Hugging Face's configurations: `vcc` holds the settings as plain values, however they are given, also
+    at load, `from_pretrained(folder, vcc=VccConfig(...))`."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value.to_dict() if name == "vcc" and isinstance(value, VccConfig) else value)
+
+
 def register_type(model_type: str | None) -> None:
     """The family of a model type, "bert" or "vcc-bert"; a type that is not in the table is left alone."""
     family = find_family(model_type)
@@ -44,7 +53,7 @@ def register(family: Family) -> None:
     if hf_config in CLASSES:
         return
     settings = {"model_type": PREFIX + family.model_type, "vcc": None}
-    config: Any = keep(hf_config, type(f"Vcc{hf_config.__name__}", (hf_config,), settings))
+    config: Any = keep(hf_config, type(f"Vcc{hf_config.__name__}", (WithSettings, hf_config), settings))
     AutoConfig.register(config.model_type, config)
     folder = configuration_auto.model_type_to_module_name(family.model_type)
     modeling = importlib.import_module(f"transformers.models.{folder}.modeling_{folder}")
