@@ -27,6 +27,10 @@ class CompiledGraphs:
     graphs: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     seconds: dict[tuple[Any, ...], float] = field(default_factory=dict)  # what each bucket's first call took
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy or a pickle of a compiled model is compiled anew when it is first called."""
+        return {"graphs": {}, "seconds": {}}
+
     def __call__(self, encoder: LongInputEncoder, inputs: Inputs, real: Tensor, vips: Tensor) -> Tensor:
         settings, n = encoder.vcc_settings, real.shape[1]
         length = length_bucket(n, settings.window)

@@ -13,7 +13,7 @@ from torch import nn
 
 from vcc.errors import ModelError
 
-ON_INSTANCES = ("forward", "_old_forward", "_original_forward", "_hf_hook")
+ON_INSTANCES = ("forward", "_old_forward", "_original_forward", "_hf_hook", "_is_accelerate_prepared")
 
 
 def put_there(model: nn.Module) -> dict[int, Any]:
