@@ -30,8 +30,12 @@ lint: $(READY) ## Style and format (ruff)
 types: $(READY) ## Types of src (mypy)
 	@$(BIN)/mypy
 
+# Tests run in as many processes as there are cores, at most four: each holds its own torch. On one core, in pytest's own.
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+PROCESSES ?= $(shell test $(CORES) -gt 1 && echo $$(( $(CORES) < 4 ? $(CORES) : 4 )) || echo 0)
+
 unit: $(READY)
-	@$(BIN)/python -m pytest
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile
 
 # MODEL=folder asks another model than the one that comes along.
 ASK_WITH = $(if $(MODEL),--model $(MODEL))

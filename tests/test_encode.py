@@ -10,8 +10,7 @@ from hypothesis import given
 from torch import Tensor, nn
 
 from tests.cases import Case, alone, binary, cases, relative_error
-from vcc import Cut, Host, Rows, VccConfig, encode, flatten_tree, join_vips, split_vips
-from vcc.core.cut import add_to_cut
+from vcc import Cut, Host, Rows, VccConfig, encode, join_vips, split_vips
 from vcc.core.score import vip_attention
 from vcc.core.tree import build_tree
 from vcc.encode import Step
@@ -345,42 +344,6 @@ def test_exploration_is_for_training_only() -> None:
         encode(host, rows, vip_mask, config, lambda step: cuts.append(step.cut.opened_nodes[0].tolist()))
     assert cuts[:3] != cuts[3:]  # not the same cut twice
     assert torch.equal(encode(host, rows, vip_mask, replace(config, explore=0.0)).hidden, greedy)
-
-
-# Precision.
-
-
-def test_the_tree_of_a_bf16_model_holds_the_sum_of_its_updates() -> None:
-    """24 layers: what each bf16 layer added, summed in float64, is what the tree holds."""
-    torch.manual_seed(0)
-    updates: list[Tensor] = []
-    trees, cuts = [], []
-
-    class Recorder(TinyHost):
-        def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
-            assert rows.hidden.dtype == torch.bfloat16
-            after = super().layer(index, rows)
-            updates.append(after.double()[:, 4:] - rows.hidden.double()[:, 4:])
-            return after
-
-    def watch(step: Step) -> None:
-        cuts.append(step.cut)
-        trees.append(step.tree)
-
-    n, scales = 4096, (256, 16, 1)
-    rows = random_rows(1, n, dtype=torch.bfloat16)
-    rows = Rows(rows.hidden, rows.counts.float(), torch.arange(n).float()[None])
-    vip_mask = (torch.arange(n) < 4).long()[None]
-    config = VccConfig(scales=scales, budget=(4, 4), window_layers=0)
-    with torch.no_grad():
-        result = encode(Recorder(layers=24).bfloat16().eval(), rows, vip_mask, config, watch)
-    assert result.hidden.dtype == torch.bfloat16 and len(updates) == 24
-    context = Rows(rows.hidden[:, 4:].double(), rows.counts[:, 4:], rows.positions[:, 4:])
-    wide = build_tree(context, scales)
-    for cut, update in zip(cuts, updates, strict=True):
-        wide = add_to_cut(wide, cut, update)
-    assert trees[-1].means.dtype == torch.float32
-    assert relative_error(flatten_tree(trees[-1]).hidden, flatten_tree(wide).hidden) < 1e-5
 
 
 # Bad input.

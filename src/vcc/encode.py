@@ -78,8 +78,9 @@ def encode(host: Host, rows: Rows, vip_mask: Tensor, config: VccConfig, watch: W
 def read_once(host: Host, pieces: Iterable[Rows], config: VccConfig) -> SegmentTree:
     """The windows and the tree of contexts, which no VIP has a part in: read a document once, `ask` it many times.
 
-    `pieces` are consecutive stretches of the contexts, each but the last a whole number of windows of tokens; often one
-    is all there is. With `vip_window="own"`, asking gives what `encode` gives on VIPs and context together.
+    `pieces` are consecutive stretches of contexts that are padded at their end, each but the last a whole number of
+    windows long; often one is all there is, and its padding may be anywhere. With `vip_window="own"`, asking gives what
+    `encode` gives on VIPs and context together.
     """
     config = config.resolved(host.num_layers)
     read: list[Rows] = []

@@ -20,6 +20,7 @@ from vcc.bench.stages import Profile, profile
 from vcc.commands.bench import bench
 from vcc.commands.options import call
 from vcc.errors import UsageError
+from vcc.hosts.bert import BertHost
 
 CPU = torch.device("cpu")
 TINY = Settings(("vcc-bert", "bert"), (256, 768), "tiny", "fp32", "cpu", True)
@@ -262,14 +263,14 @@ def test_checkpointing_is_on_where_it_is_asked_for() -> None:
 
 
 def test_the_stages_add_up_and_nothing_stays_patched() -> None:
-    before = (vcc.core.cut.choose_cut, vcc.hosts.bert.BertHost.layer, torch.Tensor.backward)
+    before = (vcc.core.cut.choose_cut, BertHost.layer, torch.Tensor.backward)
     found = profile("vcc-bert", 768, "training", TINY)
     assert isinstance(found, Profile)
     inner = ["split", "windows", "build", "choose", "read", "write", "flatten"]
     assert list(found.stages_ms) == ["embed", *inner, "layer", "finish", "backward", "rest"]
     assert sum(found.stages_ms.values()) == pytest.approx(found.total_ms)
     assert all(ms > 0 for ms in found.stages_ms.values())
-    assert before == (vcc.core.cut.choose_cut, vcc.hosts.bert.BertHost.layer, torch.Tensor.backward)
+    assert before == (vcc.core.cut.choose_cut, BertHost.layer, torch.Tensor.backward)
 
 
 def test_a_stage_inside_another_counts_once() -> None:

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from tests.cases import relative_error
-from vcc import Cut, SegmentTree, build_tree, choose_cut, flatten_tree
+from vcc import Cut, Rows, SegmentTree, VccConfig, build_tree, choose_cut, encode, flatten_tree
 from vcc.core.cut import add_to_cut
-from vcc.testing import random_rows
+from vcc.encode import Step
+from vcc.testing import TinyHost, random_rows
 
 LAYERS, N, WIDTH, SCALES, BUDGET = 24, 131_072, 8, (1024, 32, 1), (8, 24)
 
@@ -69,3 +70,36 @@ def test_24_layers_of_bf16_updates_at_131072_tokens_stay_within_1e5_of_wide_arit
     )
     forgetful = told(half, steps).double()
     assert (forgetful - expected).norm() / expected.norm() > 1e-3  # why the tree is not kept in the model's own type
+
+
+def test_the_tree_of_a_bf16_model_holds_the_sum_of_its_updates() -> None:
+    """24 layers: what each bf16 layer added, summed in float64, is what the tree holds."""
+    torch.manual_seed(0)
+    updates: list[Tensor] = []
+    trees, cuts = [], []
+
+    class Recorder(TinyHost):
+        def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
+            assert rows.hidden.dtype == torch.bfloat16
+            after = super().layer(index, rows)
+            updates.append(after.double()[:, 4:] - rows.hidden.double()[:, 4:])
+            return after
+
+    def watch(step: Step) -> None:
+        cuts.append(step.cut)
+        trees.append(step.tree)
+
+    n, scales = 4096, (256, 16, 1)
+    rows = random_rows(1, n, dtype=torch.bfloat16)
+    rows = Rows(rows.hidden, rows.counts.float(), torch.arange(n).float()[None])
+    vip_mask = (torch.arange(n) < 4).long()[None]
+    config = VccConfig(scales=scales, budget=(4, 4), window_layers=0)
+    with torch.no_grad():
+        result = encode(Recorder(layers=24).bfloat16().eval(), rows, vip_mask, config, watch)
+    assert result.hidden.dtype == torch.bfloat16 and len(updates) == 24
+    context = Rows(rows.hidden[:, 4:].double(), rows.counts[:, 4:], rows.positions[:, 4:])
+    wide = build_tree(context, scales)
+    for cut, update in zip(cuts, updates, strict=True):
+        wide = add_to_cut(wide, cut, update)
+    assert trees[-1].means.dtype == torch.float32
+    assert relative_error(flatten_tree(trees[-1]).hidden, flatten_tree(wide).hidden) < 1e-5

@@ -123,7 +123,7 @@ def test_a_batch_that_does_not_divide_is_refused(tmp_path: Path) -> None:
 
 
 def test_time_is_a_budget_too(tmp_path: Path) -> None:
-    last = marked.train(tmp_path, steps=100_000, minutes=0.02, save_every=1000)
+    last = marked.train(tmp_path, steps=100_000, minutes=0.05, save_every=1000)
     steps = int(last.name.removeprefix("checkpoint-"))
     assert 1 <= steps < 100_000
     rates = [entry["learning_rate"] for entry in json.loads((last / "trainer_state.json").read_text())["log_history"]]

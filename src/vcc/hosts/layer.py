@@ -7,8 +7,13 @@ through it, and hand it what to run in place of Hugging Face's forward.
 from collections.abc import Callable
 from typing import Any
 
-from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
+from torch import Tensor, distributed, nn
+
+SHARDED: tuple[type, ...] = ()
+if distributed.is_available():  # not in every build of PyTorch
+    from torch.distributed.fsdp import FSDPModule
+
+    SHARDED = (FSDPModule,)
 
 
 class HookedLayer:
@@ -25,6 +30,6 @@ def with_parameters(layer: nn.Module, run: Callable[..., Tensor], *tensors: Tens
     """run(*tensors), which uses parameters of the layer but is not the layer's own pass: its hooks are left alone,
     except where the parameters are sharded, because only a call gathers them. FSDP learns from the tensors when the
     gradients of the parameters are complete, so every tensor with a gradient has to be among them."""
-    if isinstance(layer, FSDPModule):
+    if isinstance(layer, SHARDED):
         return nn.Module.__call__(layer, *tensors, instead=run)  # not checkpointed
     return run(*tensors)

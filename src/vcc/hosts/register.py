@@ -52,15 +52,14 @@ def register(family: Family) -> None:
     hf_config = configuration_auto.CONFIG_MAPPING[family.model_type]
     if hf_config in CLASSES:
         return
+    folder = configuration_auto.model_type_to_module_name(family.model_type)
+    modeling = importlib.import_module(f"transformers.models.{folder}.modeling_{folder}")
+    encoder, layer = getattr(modeling, family.encoder), getattr(modeling, family.layer)
     settings = {"model_type": PREFIX + family.model_type, "vcc": None}
     config: Any = keep(hf_config, type(f"Vcc{hf_config.__name__}", (WithSettings, hf_config), settings))
     AutoConfig.register(config.model_type, config)
-    folder = configuration_auto.model_type_to_module_name(family.model_type)
-    modeling = importlib.import_module(f"transformers.models.{folder}.modeling_{folder}")
-    layer = getattr(modeling, family.layer)
-    # Hugging Face knows the layers it must not split, and those whose output it records, by this name and by this base.
-    keep(layer, type(layer.__name__, (HookedLayer, layer), {"__doc__": f"{layer.__name__} entered by VCC."}))
-    encoder = getattr(modeling, family.encoder)
+    # Hugging Face knows layers that must not be split by their name, and layers whose output it records by their base.
+    keep(layer, type(layer.__name__, (HookedLayer, layer), {"__doc__": f"{layer.__name__} that VCC can enter."}))
     make_class(encoder, LongInputEncoder, config, family, None)
     for auto_name, (table_name, rule) in HEADS.items():
         table = getattr(modeling_auto, table_name)

@@ -1,8 +1,8 @@
 """Share one model out over the processes (FSDP2), with or without VCC.
 
-Accelerate would gather a layer's parameters when the layer's own forward is called. A compressed layer runs through its
-sub-modules instead, so the layers of a wrapped encoder are gathered with the root, once a step; all other layers, such
-as a decoder's, are gathered one at a time. It also works on a CPU, where Accelerate has no FSDP.
+A layer's parameters are gathered whenever the layer is called. A compressed layer is called once for its rows and once
+for the scores of each scale, so the layers of a wrapped encoder are gathered with the root, once a step; all other
+layers, such as a decoder's, are gathered one at a time. It also works on a CPU, where Accelerate has no FSDP.
 """
 
 import os
