@@ -92,8 +92,34 @@ def test_scores_and_hidden_states_come_with_generation(family: str) -> None:
     extra = {"output_scores": True, "output_hidden_states": True, "return_dict_in_generate": True}
     output = generate(wrapped, batch, "greedy", vip_mask=batch.vips, **extra)
     assert len(output.scores) == 6 and len(output.encoder_hidden_states) == 4
-    with pytest.raises(ValueError, match="output_attentions=True"):
-        generate(wrapped, batch, "greedy", vip_mask=batch.vips, output_attentions=True, return_dict_in_generate=True)
+
+
+@pytest.mark.parametrize("family", ["t5", "bart"])
+def test_attentions_of_the_decoder_come_without_the_encoders(family: str) -> None:
+    """Of an open cut they are those of the untouched model; short inputs, which run dense, have the encoder's too."""
+    model, batch = build(family, LM, attention="eager"), ragged()
+    extra = {"output_attentions": True, "return_dict_in_generate": True}
+    expected = generate(model, batch, "greedy", **extra)
+    actual = generate(vcc.wrap(model, OPEN), batch, "greedy", vip_mask=batch.vips, **extra)
+    assert actual.encoder_attentions is None and expected.encoder_attentions is not None
+    for name in ("decoder_attentions", "cross_attentions"):
+        for ours, theirs in zip(actual[name], expected[name], strict=True):  # one for each token that is written
+            for one, other in zip(ours, theirs, strict=True):  # one for each layer
+                torch.testing.assert_close(one, other, atol=1e-10, rtol=1e-10)
+    with torch.no_grad():
+        output = vcc.wrap(model, OPEN)(**batch.arguments(family, LM), output_attentions=True)
+    assert output.encoder_attentions is None and len(output.cross_attentions) == 2
+    short = generate(vcc.wrap(model, vcc.VccConfig()), batch, "greedy", vip_mask=batch.vips, **extra)
+    assert len(short.encoder_attentions) == 3
+
+
+@pytest.mark.parametrize("family", ["t5", "bart"])
+def test_a_plain_assistant_may_help(family: str) -> None:
+    wrapped, batch = vcc.wrap(build(family, LM), REAL), ragged().row(2)
+    expected = generate(wrapped, batch, "greedy", vip_mask=batch.vips)
+    for assistant in (build(family, LM), vcc.wrap(build(family, LM), OPEN)):
+        helped = generate(wrapped, batch, "greedy", vip_mask=batch.vips, assistant_model=assistant)
+        assert torch.equal(helped, expected)
 
 
 @pytest.mark.parametrize("family", SEQ2SEQ)

@@ -21,6 +21,9 @@ from vcc.hosts.host import FamilyHost, Inputs, token_places
 from vcc.hosts.vip_rules import first_tokens, vips_by_rule
 
 
+VIP_NAMES = ("vip_mask", "vip_length")  # what a wrapped forward takes beyond Hugging Face's
+
+
 @dataclass(frozen=True)
 class LayerReport:
     """What one layer saw in the last forward pass."""
@@ -44,6 +47,7 @@ class Wrapped:
     forward_names: ClassVar[tuple[str, ...]]  # the parameters of the Hugging Face forward, in order
     config: Any  # this and the next come from Hugging Face's class
     training: bool
+    has_decoder = False
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)  # type: ignore[call-arg]
@@ -77,6 +81,7 @@ class LongInputEncoder(Wrapped):
     host_class: ClassVar[type[FamilyHost]]
     family: ClassVar[Family]
     vcc_settings: VccConfig
+    before_decoder: bool = False  # whose attentions can be given where ours cannot
     last_report: tuple[LayerReport, ...] = ()
     compiled_graphs: Callable[["LongInputEncoder", Inputs, Tensor, Tensor], Tensor] | None = None  # of `vcc.compile`
 
@@ -106,7 +111,7 @@ class LongInputEncoder(Wrapped):
                 "past_key_values: a compressed encoder has no keys and values of tokens before its input, as prefix "
                 "tuning adds them; prompt tuning and P-tuning add tokens, and work"
             )
-        if self.wants("output_attentions", inputs):
+        if self.wants("output_attentions", inputs) and not self.before_decoder:
             raise ValueError(
                 "output_attentions=True: a compressed layer attends between rows, not tokens, so there is no "
                 "token-by-token attention to return; model.vcc_report() tells what each layer opened"
@@ -234,6 +239,7 @@ def install(model: Any) -> None:
         if isinstance(module, LongInputEncoder):
             settings = VccConfig.from_dict(getattr(module.config, "vcc", None) or {})
             module.vcc_settings = settings.resolved(module.host.num_layers)
+            module.before_decoder = model.has_decoder
             for config in {id(c): c for c in (module.config, model.config)}.values():
                 config.vcc = module.vcc_settings.to_dict()
 

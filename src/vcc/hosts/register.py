@@ -15,7 +15,7 @@ from vcc.hosts import PREFIX
 from vcc.hosts.families import FAMILIES, Family, find_family
 from vcc.hosts.heads import Seq2Seq, WithHead
 from vcc.hosts.layer import HookedLayer
-from vcc.hosts.long_input import CLASSES, LongInputEncoder
+from vcc.hosts.long_input import CLASSES, VIP_NAMES, LongInputEncoder
 
 # Each Auto class with its table of names, and how the VIPs are found when the user does not name them.
 HEADS: dict[str, tuple[str, str | None]] = {
@@ -128,7 +128,7 @@ def with_vips(forward: Any) -> inspect.Signature:
     """The signature of a Hugging Face forward, with the VIPs' parameters before its keyword arguments."""
     signature = inspect.signature(forward)
     extra = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in ("vip_mask", "vip_length")
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in VIP_NAMES
     ]
     parameters = list(signature.parameters.values())
     at = next((i for i, p in enumerate(parameters) if p.kind is inspect.Parameter.VAR_KEYWORD), len(parameters))

@@ -61,7 +61,7 @@ def unwrap(model: Model) -> Model:
     hooks = take_off(plain)
     original = {wrapped: hf for hf, wrapped in CLASSES.items()}
     for module in plain.modules():
-        for name in ("vcc_settings", "last_report", "compiled_graphs"):
+        for name in ("vcc_settings", "before_decoder", "last_report", "compiled_graphs"):
             module.__dict__.pop(name, None)
         if type(module) in original:
             module.__class__ = original[type(module)]
