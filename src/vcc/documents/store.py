@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 
 from vcc.core.tree import SegmentTree
 from vcc.documents.text import Text
-from vcc.files import force, sha256_of, write_whole
+from vcc.files import cache_folder, force, sha256_of, write_whole
 
 if TYPE_CHECKING:
     from vcc.documents.asker import Asker, Index, Progress
@@ -44,12 +44,6 @@ class Entry:
     source: str
     tokens: int
     size: int  # bytes
-
-
-def cache_folder() -> Path:
-    """Where the user's caches are, by the XDG rule: a relative path there does not count."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "vcc"
 
 
 def model_hash(asker: "Asker") -> str:

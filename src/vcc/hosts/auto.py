@@ -15,7 +15,6 @@ from types import ModuleType
 from typing import Any
 
 from vcc.hosts import PREFIX
-from vcc.hosts.families import FAMILIES
 
 
 class Door(dict[str, Any]):
@@ -55,9 +54,10 @@ def open_door(table: Any) -> None:
 
 def name_adapters(constants: Any) -> None:
     """Each of PEFT's tables of what to adapt by default, for the wrapped models of the families it has."""
+    families = importlib.import_module("vcc.hosts.families").FAMILIES
     for name, table in vars(constants).items():
         if name.startswith("TRANSFORMERS_MODELS_TO_") and isinstance(table, dict):
-            known = [family.model_type for family in FAMILIES if family.model_type in table]
+            known = [family.model_type for family in families if family.model_type in table]
             table.update({PREFIX + model_type: table[model_type] for model_type in known})
 
 

@@ -7,7 +7,16 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions
 
-from vcc.hosts.host import FamilyHost, Inputs, LayerParts, as_it_is, repeat_beyond, repeat_rows, table_size, token_places
+from vcc.hosts.host import (
+    FamilyHost,
+    Inputs,
+    LayerParts,
+    as_it_is,
+    repeat_beyond,
+    repeat_rows,
+    table_size,
+    token_places,
+)
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,12 @@ from vcc.config import VccConfig
 from vcc.core.rows import Rows, running_count
 from vcc.core.vips import check_mask
 from vcc.encode import Step, encode
+from vcc.errors import UsageError
 from vcc.hosts.break_even import worth_compressing
 from vcc.hosts.families import Family
 from vcc.hosts.host import FamilyHost, Inputs, token_places
+from vcc.hosts.regions import Regional
 from vcc.hosts.vip_rules import first_tokens, vips_by_rule
-
 
 VIP_NAMES = ("vip_mask", "vip_length")  # what a wrapped forward takes beyond Hugging Face's
 
@@ -102,6 +103,11 @@ class LongInputEncoder(Wrapped):
         host = self.host
         if vip_mask is not None and vip_length is not None:
             raise ValueError("vip_mask and vip_length are both given; pass one of them")
+        if torch.onnx.is_in_onnx_export():
+            raise UsageError(
+                "ONNX has no operator for a compressed layer's cut through the tree; torch.export keeps it (with one "
+                "program for each length), and vcc.unwrap(model) gives the untouched model, which ONNX takes"
+            )
         vip_mask = with_virtual_tokens(vip_mask, inputs.get("inputs_embeds"))
         if self.runs_dense(host, inputs, vip_mask):
             self.last_report = ()
@@ -117,6 +123,11 @@ class LongInputEncoder(Wrapped):
                 "token-by-token attention to return; model.vcc_report() tells what each layer opened"
             )
         places = token_places(inputs)
+        if torch.compiler.is_exporting() and not isinstance(places.shape[1], int):
+            raise UsageError(
+                "torch.export: the length of the input cannot be dynamic, because the shape of the tree follows from "
+                "it; export one program for each length that inputs are padded to. The batch can be dynamic"
+            )
         mask = inputs.get("attention_mask")
         if mask is None:
             mask = torch.ones_like(places)
@@ -156,12 +167,16 @@ class LongInputEncoder(Wrapped):
         vips: Tensor,
         settings: VccConfig,
         watch: Callable[[Step], None] | None = None,
+        regions: bool = False,
     ) -> tuple[Tensor, Tensor]:
-        """Embeddings and last hidden states (B, n, D) of a long input."""
+        """Embeddings and last hidden states (B, n, D) of a long input. `regions`: a compiler compiles one layer of each
+        kind and uses it for the others."""
         host = self.host
         hidden = host.embed(inputs, own_places(vips & real, real) if settings.vip_window == "own" else None)
-        rows = Rows(hidden, real, token_places(inputs).to(torch.float32))
-        return hidden, host.finish(encode(host, rows, vips, settings, watch).hidden)
+        # Counts of type bool let every later shape be known to a compiler, which an exported program wants to be free.
+        counts = real.to(torch.float32) if torch.compiler.is_exporting() else real
+        rows = Rows(hidden, counts, token_places(inputs).to(torch.float32))
+        return hidden, host.finish(encode(Regional(host) if regions else host, rows, vips, settings, watch).hidden)
 
     def wants(self, name: str, inputs: Inputs) -> Any:
         """Whether an optional output is asked for, by an argument or by the configuration."""
@@ -180,7 +195,9 @@ class LongInputEncoder(Wrapped):
         if host.longest is not None and n > host.longest:
             return False  # the untouched model has no positions for it
         below = self.vcc_settings.dense_below
-        return not worth_compressing(n, self.vcc_settings) if below == "auto" else n < below
+        if below != "auto":
+            return n < below
+        return not worth_compressing(n, self.vcc_settings, places.device.type, self.compiled_graphs is not None)
 
     def find_vips(
         self,

@@ -127,9 +127,7 @@ def known_classes() -> list[str]:
 def with_vips(forward: Any) -> inspect.Signature:
     """The signature of a Hugging Face forward, with the VIPs' parameters before its keyword arguments."""
     signature = inspect.signature(forward)
-    extra = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in VIP_NAMES
-    ]
+    extra = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in VIP_NAMES]
     parameters = list(signature.parameters.values())
     at = next((i for i, p in enumerate(parameters) if p.kind is inspect.Parameter.VAR_KEYWORD), len(parameters))
     return signature.replace(parameters=[*parameters[:at], *extra, *parameters[at:]])

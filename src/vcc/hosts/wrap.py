@@ -36,7 +36,9 @@ def wrap(model: Model, config: VccConfig, max_length: int | None = None, tokeniz
     wrapped = share_weights(model)
     hooks = take_off(wrapped)
     if hooks and max_length is not None:
-        raise ModelError(f"max_length={max_length}: positions cannot be added to offloaded weights; wrap before offloading")
+        raise ModelError(
+            f"max_length={max_length}: positions cannot be added to offloaded weights; wrap before offloading"
+        )
     for module in wrapped.modules():
         own = module.__dict__.get("config")
         if own is not None and type(own) in CLASSES:
