@@ -78,9 +78,7 @@ def break_even(
     The table shows dense time / compressed time: above 1, compressing pays.
     """
     torch.set_num_threads(threads)
-    print(
-        f"torch {torch.__version__}, {device}, {dtype}, compiled {compiled}, dense time / compressed time; share of rows:"
-    )
+    print(f"torch {torch.__version__}, {device}, {dtype}, {compiled=}; dense time / compressed time, share of rows:")
     for size in sizes:
         model = model_of(size, device, getattr(torch, dtype), max(lengths))
         print(f"{size:>8} n " + "".join(f"{share:7.1f}" for share in shares) + "    dense ms")
