@@ -1,6 +1,9 @@
 """From which length on, and up to which share of rows, is a compressed forward pass faster than the untouched one?
 
-    python benchmarks/break_even.py [--device cuda] [--dtype bfloat16]
+    python benchmarks/break_even.py
+    python benchmarks/break_even.py --device cuda --dtype bfloat16 --lengths 1024,2048,4096,8192,16384
+    python benchmarks/break_even.py --device cuda --dtype bfloat16 --lengths 1024,2048,4096 --shares 0.2,0.5,0.8 \
+      --sizes base --compiled true
 
 A compressed layer sees `share` of the tokens as rows; the budget is set to make it so. Dense and compressed passes take
 turns, and the best of each counts; on a CPU it is processor time, which other jobs hardly move. The table shows dense
@@ -20,7 +23,6 @@ import vcc
 from vcc.commands.options import call
 
 SIZES = {"MiniLM": (384, 12), "base": (768, 12)}  # hidden size, heads
-SHARES = (0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 LAYERS, VIPS = 3, 32  # one window layer, two compressed: the proportion of a whole model
 
 
@@ -66,6 +68,9 @@ def break_even(
     threads: int = 1,
     lengths: tuple[int, ...] = (600, 768, 1024, 2048),
     batch: int = 1,
+    shares: tuple[float, ...] = (0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
+    sizes: tuple[str, ...] = tuple(SIZES),
+    compiled: Annotated[bool, "the compressed one by vcc.compile; the untouched one by torch.compile"] = False,
     seconds: Annotated[float, "for each line of the table"] = 8.0,
 ) -> None:
     """From which length on, and up to which share of rows, is a compressed forward pass faster than the untouched one?
@@ -73,15 +78,17 @@ def break_even(
     The table shows dense time / compressed time: above 1, compressing pays.
     """
     torch.set_num_threads(threads)
-    print(f"torch {torch.__version__}, {device}, {dtype}, dense time / compressed time; share of rows:")
-    for size in SIZES:
+    print(f"torch {torch.__version__}, {device}, {dtype}, {compiled=}; dense time / compressed time, share of rows:")
+    for size in sizes:
         model = model_of(size, device, getattr(torch, dtype), max(lengths))
-        print(f"{size:>8} n " + "".join(f"{share:7.1f}" for share in SHARES) + "    dense ms")
+        print(f"{size:>8} n " + "".join(f"{share:7.1f}" for share in shares) + "    dense ms")
         for n in lengths:
             ids = torch.randint(0, 1000, (batch, n), device=device)
             vips = (torch.arange(n, device=device) < VIPS).long().expand(batch, n)
-            wrapped = [vcc.wrap(model, settings(n, share)) for share in SHARES]
-            runs: list[Callable[[], object]] = [partial(model, ids)]
+            wrapped = [vcc.wrap(model, settings(n, share)) for share in shares]
+            dense_model = torch.compile(model, dynamic=False) if compiled else model
+            wrapped = [vcc.compile(each) for each in wrapped] if compiled else wrapped
+            runs: list[Callable[[], object]] = [partial(dense_model, ids)]
             runs += [partial(each, ids, vip_mask=vips) for each in wrapped]
             with torch.inference_mode():
                 dense, *compressed = best_times(runs, device, seconds)

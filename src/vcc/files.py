@@ -1,4 +1,4 @@
-"""Files that are whole or absent, whatever is interrupted, and their hashes."""
+"""Files that are whole or absent, whatever is interrupted, their hashes, and where caches are."""
 
 import hashlib
 import os
@@ -37,6 +37,12 @@ def force(path: Path) -> None:
 def sha256_of(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def cache_folder() -> Path:
+    """Where the user's caches are, by the XDG rule: a relative path there does not count."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "vcc"
 
 
 def _umask() -> int:

@@ -27,7 +27,8 @@ from transformers.models.auto import modeling_auto
 import vcc  # registers the wrapped classes
 from vcc.hosts.register import HEADS
 
-PAD, LAST, VOCABULARY, TABLE = 0, 3, 120, 80  # ids of padding and of the last token; rows of the position tables
+PAD, LAST, MASK, VOCABULARY = 0, 3, 119, 120  # ids of padding, of the last token, which also separates, and of masks
+TABLE = 80  # rows of the position tables
 
 encoder = {
     "vocab_size": VOCABULARY,
@@ -38,6 +39,8 @@ encoder = {
     "pad_token_id": PAD,
     "bos_token_id": 2,
     "eos_token_id": LAST,
+    "sep_token_id": LAST,
+    "mask_token_id": MASK,
 }
 tables = {"max_position_embeddings": TABLE, "type_vocab_size": 2}
 t5 = {
@@ -85,7 +88,7 @@ MAKERS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
         ModernBertConfig,
         encoder
         | {"max_position_embeddings": TABLE, "local_attention": 16, "global_attn_every_n_layers": 3}
-        | {"cls_token_id": 2, "sep_token_id": LAST},
+        | {"cls_token_id": 2},
     ),
     "t5": (T5Config, t5),
     "t5-v1.1": (T5Config, t5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),

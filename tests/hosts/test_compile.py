@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.backends.debugging import aot_eager
 from torch._dynamo.testing import CompileCounter
 from transformers import PreTrainedModel
 
 import vcc
 from tests.hosts.models import ONE_EACH, REAL, SEQ2SEQ, SHALLOW, Batch, build, difference, encoded, one, ragged
+from vcc.hosts.long_input import find_encoder
 
 SETTINGS = vcc.VccConfig(scales=(8, 1), budget=(3,), window=12, window_layers=1, explore=0.0, dense_below=0)
 
@@ -218,3 +220,35 @@ def syncs_during(run: Any) -> list[str]:
     finally:
         torch.cuda.set_sync_debug_mode("default")
     return [str(each.message) for each in caught if "synchroniz" in str(each.message)]
+
+
+@pytest.mark.parametrize("learning", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_layers_of_a_kind_are_one_region_with_the_same_numbers(learning: bool) -> None:
+    """A window layer and two compressed ones: at most three regions, one of each and one of the score."""
+    wrapped, batch = vcc.wrap(build("bert", **{"num_hidden_layers": 3}), SETTINGS), ragged()
+    encoder = find_encoder(wrapped)
+    graphs: list[torch.fx.GraphModule] = []
+
+    def keep(found: torch.fx.GraphModule, example: Any) -> Any:
+        graphs.append(found)
+        return aot_eager(found, example)
+
+    compiled_regions = torch.compile(encoder.encode_inputs, fullgraph=True, dynamic=False, backend=keep)
+    found = []
+    for run, regions in ((encoder.encode_inputs, False), (compiled_regions, True)):
+        wrapped.zero_grad()
+        with torch.set_grad_enabled(learning):
+            real, vips = batch.real != 0, batch.vips != 0
+            hidden = run({"input_ids": batch.ids}, real, vips, encoder.vcc_settings, None, regions)[1][real]
+            if learning:
+                hidden.square().sum().backward()
+        gradients = [p.grad.clone() for p in wrapped.parameters() if p.grad is not None]
+        found.append((hidden.detach(), gradients))
+    (expected, slopes), (actual, same_slopes) = found
+    assert difference(actual, expected) < 1e-10 and len(slopes) == len(same_slopes)
+    largest = max([float(slope.abs().max()) for slope in slopes], default=1.0)
+    assert all(float((a - b).abs().max()) < 1e-10 * largest for a, b in zip(same_slopes, slopes, strict=True))
+    (graph,) = graphs
+    names = [str(node.args[1]) for node in graph.graph.nodes if "invoke_subgraph" in str(node.target)]
+    assert len(names) > len(set(names)), "a region is used again"
+    assert len(set(names)) <= 3

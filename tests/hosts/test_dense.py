@@ -8,7 +8,7 @@ import torch
 
 import vcc
 from tests.hosts.models import FAMILIES, ONE_EACH, REAL, SOME_HEADS, WITH_TABLE, build, difference, one, ragged
-from vcc.hosts.break_even import SAVING, rows_seen, worth_compressing
+from vcc.hosts.break_even import CPU, RULES, Rule, rows_seen, worth_compressing
 
 
 @pytest.mark.parametrize("dense_below", ["auto", 46])
@@ -72,6 +72,16 @@ def test_the_break_even_depends_on_length_and_budget() -> None:
     paper = vcc.VccConfig()
     gains = [n for n in range(512, 65_536, 64) if worth_compressing(n, paper)]
     assert gains == list(range(gains[0], 65_536, 64)), "once it gains, it gains for good"
-    assert all(rows_seen(n, paper) < SAVING * n for n in gains)
+    assert all(rows_seen(n, paper) < CPU.saving * n for n in gains)
     assert not worth_compressing(512, vcc.VccConfig(budget=(0,))), "one window is not worth a tree"
     assert not worth_compressing(2048, vcc.VccConfig(budget=(10_000,))), "everything is opened"
+
+
+def test_what_pays_is_looked_up_by_device_and_by_whether_it_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(RULES, ("cpu", True), Rule(saving=0.8, windows=64))
+    wrapped, n = vcc.wrap(build("modernbert", max_position_embeddings=2000), vcc.VccConfig(budget=(5,), window=32)), 300
+    with torch.no_grad():
+        wrapped(**one(n).arguments("modernbert"))
+        assert wrapped.vcc_report()
+        vcc.compile(wrapped)(**one(n).arguments("modernbert"))
+    assert not vcc.compile_seconds(wrapped), "compiled, it would be worth it from 64 windows on: it ran dense"

@@ -8,6 +8,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 import vcc
 from tests.hosts.models import OPEN, REAL, SEQ2SEQ, Batch, build, ragged
+from vcc.hosts import vip_rules
 
 LM = "AutoModelForSeq2SeqLM"
 WAYS: dict[str, dict[str, Any]] = {
@@ -91,16 +92,44 @@ def test_scores_and_hidden_states_come_with_generation(family: str) -> None:
     extra = {"output_scores": True, "output_hidden_states": True, "return_dict_in_generate": True}
     output = generate(wrapped, batch, "greedy", vip_mask=batch.vips, **extra)
     assert len(output.scores) == 6 and len(output.encoder_hidden_states) == 4
-    with pytest.raises(ValueError, match="output_attentions=True"):
-        generate(wrapped, batch, "greedy", vip_mask=batch.vips, output_attentions=True, return_dict_in_generate=True)
+
+
+@pytest.mark.parametrize("family", ["t5", "bart"])
+def test_attentions_of_the_decoder_come_without_the_encoders(family: str) -> None:
+    """Of an open cut they are those of the untouched model; short inputs, which run dense, have the encoder's too."""
+    model, batch = build(family, LM, attention="eager"), ragged()
+    extra = {"output_attentions": True, "return_dict_in_generate": True}
+    expected = generate(model, batch, "greedy", **extra)
+    actual = generate(vcc.wrap(model, OPEN), batch, "greedy", vip_mask=batch.vips, **extra)
+    assert actual.encoder_attentions is None and expected.encoder_attentions is not None
+    for name in ("decoder_attentions", "cross_attentions"):
+        for ours, theirs in zip(actual[name], expected[name], strict=True):  # one for each token that is written
+            for one, other in zip(ours, theirs, strict=True):  # one for each layer
+                torch.testing.assert_close(one, other, atol=1e-10, rtol=1e-10)
+    with torch.no_grad():
+        output = vcc.wrap(model, OPEN)(**batch.arguments(family, LM), output_attentions=True)
+    assert output.encoder_attentions is None and len(output.cross_attentions) == 2
+    short = generate(vcc.wrap(model, vcc.VccConfig()), batch, "greedy", vip_mask=batch.vips, **extra)
+    assert len(short.encoder_attentions) == 3
+
+
+@pytest.mark.parametrize("family", ["t5", "bart"])
+def test_a_plain_assistant_may_help(family: str) -> None:
+    wrapped, batch = vcc.wrap(build(family, LM), REAL), ragged().row(2)
+    expected = generate(wrapped, batch, "greedy", vip_mask=batch.vips)
+    for assistant in (build(family, LM), vcc.wrap(build(family, LM), OPEN)):
+        helped = generate(wrapped, batch, "greedy", vip_mask=batch.vips, assistant_model=assistant)
+        assert torch.equal(helped, expected)
 
 
 @pytest.mark.parametrize("family", SEQ2SEQ)
-def test_generation_without_vips_says_what_to_pass(family: str) -> None:
-    with pytest.raises(ValueError, match="this model has no default for them.*vip_mask .*or vip_length"):
-        generate(vcc.wrap(build(family, LM), REAL), ragged(), "greedy")
-    with pytest.raises(ValueError, match="this model has no default for them.*vip_mask .*or vip_length"):
-        vcc.wrap(build(family, LM), REAL)(**ragged().inputs(family, LM))
+def test_generation_without_vips_takes_the_first_and_last_tokens(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vip_rules, "ENDS", 2)
+    wrapped, batch = vcc.wrap(build(family, LM), REAL), ragged().row(2)
+    ends = torch.zeros_like(batch.ids)
+    ends[0, [0, 1, -2, -1]] = 1
+    assert torch.equal(generate(wrapped, batch, "greedy"), generate(wrapped, batch, "greedy", vip_mask=ends))
+    assert wrapped.vcc_report()[1].rows < 45
 
 
 @pytest.mark.parametrize("family", ["t5", "bart"])

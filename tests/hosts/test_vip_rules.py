@@ -11,6 +11,7 @@ from tests.hosts.models import (
     EVERY_HEAD,
     FAMILIES,
     LAST,
+    MASK,
     REAL,
     SEQ2SEQ,
     Batch,
@@ -19,11 +20,11 @@ from tests.hosts.models import (
     heads_of,
     ragged,
 )
+from vcc.hosts import vip_rules
 from vcc.hosts.families import find_family
-from vcc.hosts.vip_rules import first_tokens, mask_id, separator_id, vips_by_rule
+from vcc.hosts.vip_rules import first_tokens, vips_by_rule
 
 ENCODERS = tuple(family for family in FAMILIES if family not in SEQ2SEQ)
-MASK = 119  # RoBERTa's is the last of its vocabulary; BERT's is 103
 
 
 def same(family: str, head: str, batch: Batch, vips: Tensor, **changes: Any) -> bool:
@@ -48,15 +49,11 @@ def test_classification_takes_the_first_token(family: str) -> None:
     assert same(family, "AutoModelForSequenceClassification", batch, first[rows])
 
 
-@pytest.mark.parametrize("family", [f for f in ENCODERS if f != "modernbert"])  # whose mask token is 50284
+@pytest.mark.parametrize("family", ENCODERS)
 def test_masked_lm_takes_the_masked_tokens(family: str) -> None:
-    model = build(family, "AutoModelForMaskedLM")
-    model_type = model.config.model_type
-    token = mask_id(model.config, find_family(model_type))
-    assert token == (103 if model_type in ("bert", "electra") else MASK)
     batch = ragged()
-    batch.ids[:, [13, 21, 30]] = token
-    assert same(family, "AutoModelForMaskedLM", batch, (batch.ids == token).long())
+    batch.ids[:, [13, 21, 30]] = MASK
+    assert same(family, "AutoModelForMaskedLM", batch, (batch.ids == MASK).long())
 
 
 @pytest.mark.parametrize("family", ENCODERS)
@@ -73,12 +70,9 @@ QUESTIONS = ("AutoModelForQuestionAnswering", "AutoModelForMultipleChoice")
 
 @pytest.mark.parametrize(("family", "head"), [(f, h) for f, h in EVERY_HEAD if h in QUESTIONS])
 def test_questions_end_at_the_first_separator(family: str, head: str) -> None:
-    config = build(family, head).config
-    separator = separator_id(config, find_family(config.model_type))
-    assert separator == (102 if config.model_type in ("bert", "electra") else LAST)
     batch = ragged()
-    batch = Batch(batch.ids.masked_fill(batch.ids == separator, 50), batch.real, torch.zeros_like(batch.ids))
-    batch.ids[:, [15, 30]] = separator
+    batch = Batch(batch.ids.masked_fill(batch.ids == LAST, 50), batch.real, torch.zeros_like(batch.ids))
+    batch.ids[:, [15, 30]] = LAST
     question = (torch.arange(45) <= 15).long() * batch.real
     assert same(family, head, batch, question)
 
@@ -108,28 +102,35 @@ def test_vip_length_for_multiple_choice_is_one_per_choice() -> None:
     assert torch.equal(actual.logits, expected.logits)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_without_a_default_the_error_says_what_to_pass(family: str) -> None:
-    wrapped, batch = vcc.wrap(build(family), REAL), ragged()
-    with pytest.raises(ValueError, match=r"which tokens are the VIPs\?.*Pass vip_mask .*or vip_length"):
-        wrapped(**batch.inputs(family))
+ANYWHERE = ("AutoModel", "AutoModelForTokenClassification", "AutoModelForSeq2SeqLM")
+
+
+@pytest.mark.parametrize(("family", "head"), [(f, h) for f in FAMILIES for h in heads_of(f) if h in ANYWHERE])
+def test_where_no_token_matters_more_the_first_and_last_are_vips(
+    family: str, head: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vip_rules, "ENDS", 3)
+    batch = ragged()
+    ends = torch.zeros_like(batch.ids)
+    ends[0, [0, 1, 2, 31, 32, 33]], ends[1, [9, 10, 11, 42, 43, 44]], ends[2, [0, 1, 2, 42, 43, 44]] = 1, 1, 1
+    assert same(family, head, batch, ends)
+
+
+def test_a_text_shorter_than_both_ends_is_all_vips() -> None:
+    real = ragged().real.bool()
+    config = build("bert").config
+    assert torch.equal(vips_by_rule(None, None, real, config, find_family("bert")), real)
 
 
 def test_a_rule_that_finds_nothing_says_so() -> None:
     batch = ragged()
-    ids = batch.ids.masked_fill(batch.ids == 103, 50).masked_fill(batch.ids == 102, 50)
+    ids = batch.ids.masked_fill(batch.ids == LAST, 50)
     for head, problem in (
-        ("AutoModelForMaskedLM", r"no mask token \(id 103\)"),
-        ("AutoModelForQuestionAnswering", r"no separator \(id 102\)"),
+        ("AutoModelForMaskedLM", rf"no mask token \(id {MASK}\)"),
+        ("AutoModelForQuestionAnswering", rf"no separator \(id {LAST}\)"),
     ):
         with pytest.raises(ValueError, match=problem + ".*vip_mask"):
             vcc.wrap(build("bert", head), REAL)(input_ids=ids, attention_mask=batch.real)
-
-
-def test_a_configuration_that_knows_its_tokens_is_believed() -> None:
-    config = build("bert").config
-    config.mask_token_id, config.sep_token_id = 11, 12
-    assert mask_id(config, find_family("bert")) == 11 and separator_id(config, find_family("bert")) == 12
 
 
 def test_rules_need_token_ids() -> None:

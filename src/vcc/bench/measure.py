@@ -20,6 +20,7 @@ from vcc.hosts.compile import compile as compile_ours
 
 Result = TypeVar("Result")
 FILL = 0.5  # seconds of repeated runs
+CALLS = 50  # single calls that are timed, at most
 SLOW = 5.0  # seconds; a run as long as that is measured once
 OUT_OF_MEMORY = "out of memory"
 
@@ -34,10 +35,11 @@ class Cell:
     outcome: str
     attention: str = ""
     tokens: int = 0  # real ones, in the whole batch
-    ms: float | None = None  # median
+    ms: float | None = None  # median; on a GPU, of runs that follow each other without waiting: the graph's own time
     runs: int = 0
     gib: float | None = None  # peak memory: allocated, on a GPU; on a CPU resident, less that before the model was made
     first_s: float | None = None  # the first call, compilation included; with workers it shares the machine
+    call_ms: float | None = None  # median of single calls, from an idle machine to their end, as a person times them
     kernels: tuple[Kernel, ...] = ()  # of a compiled model, if a profile is asked for
 
 
@@ -76,6 +78,7 @@ def measured(name: str, n: int, mode: str, settings: Settings, device: torch.dev
     kernels = Kernels()
     with contextlib.nullcontext() if compiled else kernels:
         first = clock(step, device)
+    call: float | None = None
     enough = first > SLOW and device.type == "cpu" and not compiled  # there, a first call compiles and tunes nothing
     if enough and settings.workers == 1:
         ms, runs = first * 1e3, 1
@@ -86,6 +89,8 @@ def measured(name: str, n: int, mode: str, settings: Settings, device: torch.dev
         if second <= SLOW:
             clock(step, device)  # takes back the memory and the clock rate that were given up in waiting
         ms, runs = median_ms(step, device)
+        if device.type == "cuda":
+            call = statistics.median(clock(step, device) for _ in range(min(runs, CALLS))) * 1e3
     attention = attention_of(name, model, None if compiled else kernels.seen)
     tokens = int(given.get("attention_mask", torch.ones_like(given["input_ids"])).sum())
     gib = peak_gib(device, before)
@@ -95,7 +100,7 @@ def measured(name: str, n: int, mode: str, settings: Settings, device: torch.dev
             busy = busiest(step, device)
         except Exception as error:  # the measurement is good all the same
             busy = (Kernel(f"none: {why(error)}", 0, 0.0),)
-    return Cell(name, n, mode, "measured", attention, tokens, ms, runs, gib, first, busy)
+    return Cell(name, n, mode, "measured", attention, tokens, ms, runs, gib, first, ms if call is None else call, busy)
 
 
 def prepare(

@@ -82,7 +82,8 @@ def load(path: Path) -> Run:
 
 def sections(run: Run) -> list[tuple[str, list[str], list[list[str]]]]:
     """Title, column names and lines of every table: a length each, then stages and kernels of every profile."""
-    found = [(f"{length:,} tokens", COLUMNS, cell_lines(run, length)) for length in run.settings.lengths]
+    what = "; ms of the graph (of a single call)" if run.settings.device == "cuda" else ""
+    found = [(f"{length:,} tokens{what}", COLUMNS, cell_lines(run, length)) for length in run.settings.lengths]
     why = "" if run.settings.compile == "none" else ": a compiled graph does not tell its stages apart"
     for part in run.profiles:
         title = f"{part.model}, {part.length:,} tokens, {part.mode}: {part.total_ms:,.1f} ms, uncompiled{why}"
@@ -112,7 +113,11 @@ def cell_lines(run: Run, length: int) -> list[list[str]]:
 
 
 def shown_time(cell: Cell | None) -> str:
-    return "" if cell is None else cell.outcome if cell.ms is None else shown(cell.ms)
+    """The graph's time and, where single calls were timed apart from it, the call's."""
+    if cell is None or cell.ms is None:
+        return "" if cell is None else cell.outcome
+    apart = cell.call_ms is not None and cell.call_ms != cell.ms
+    return f"{shown(cell.ms)} ({shown(cell.call_ms)})" if apart else shown(cell.ms)
 
 
 def shown(number: float | None) -> str:

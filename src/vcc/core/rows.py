@@ -170,8 +170,8 @@ def concat_rows(*parts: Rows) -> Rows:
 
 def pad_rows(rows: Rows, length: int) -> Rows:
     """Append rows of count 0 up to `length` rows."""
-    missing = length - len(rows)
-    if missing == 0:
+    missing = length - rows.hidden.shape[1]
+    if isinstance(missing, int) and missing == 0:  # in an exported program it is a symbol, and any number
         return rows
     return Rows(
         F.pad(rows.hidden, (0, 0, 0, missing)),

@@ -28,7 +28,7 @@ from vcc.core.tree import SegmentTree, check_scales
 from vcc.documents.formats.gate import Limits, open_file
 from vcc.documents.text import Text
 from vcc.errors import DocumentError
-from vcc.files import force, sha256_of, write_whole
+from vcc.files import cache_folder, force, sha256_of, write_whole
 
 if TYPE_CHECKING:
     from vcc.documents.asker import Asker, Index, Progress
@@ -55,12 +55,6 @@ class Entry:
     source: str
     tokens: int
     size: int  # bytes
-
-
-def cache_folder() -> Path:
-    """Where the user's caches are, by the XDG rule: a relative path there does not count."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "vcc"
 
 
 def model_hash(asker: "Asker") -> str:

@@ -1,20 +1,20 @@
 """Saved wrapped models load through transformers' Auto classes after `import vcc`, which does not import transformers.
 
 That takes seconds, so it waits: when transformers' table of configurations is imported it gets a door for our names,
-and whoever looks up one of them, such as "vcc-bert", has the wrapped classes of that family made and entered.
+and whoever looks up one of them, such as "vcc-bert", has the wrapped classes of that family made and entered. Likewise
+PEFT: where it knows what to adapt in a family, it is told that a wrapped model has the same modules.
 """
 
 import importlib
 import importlib.util
 import sys
+from collections.abc import Callable
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
 from vcc.hosts import PREFIX
-
-TABLE = "transformers.models.auto.configuration_auto"
 
 
 class Door(dict[str, Any]):
@@ -27,21 +27,24 @@ class Door(dict[str, Any]):
 
 
 class Waiting(MetaPathFinder):
-    """Opens the door right after the table's import, once."""
+    """Changes a module right after its import, once."""
+
+    def __init__(self, name: str, change: Callable[[Any], None]) -> None:
+        self.name, self.change = name, change
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if fullname != TABLE:
+        if fullname != self.name:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
         if spec is not None and spec.loader is not None:
             run = spec.loader.exec_module
 
-            def run_and_open(module: ModuleType) -> None:
+            def run_and_change(module: ModuleType) -> None:
                 run(module)
-                open_door(module)
+                self.change(module)
 
-            spec.loader.exec_module = run_and_open  # type: ignore[method-assign]
+            spec.loader.exec_module = run_and_change  # type: ignore[method-assign]
         return spec
 
 
@@ -49,9 +52,25 @@ def open_door(table: Any) -> None:
     table.CONFIG_MAPPING._extra_content = Door(table.CONFIG_MAPPING._extra_content)
 
 
+def name_adapters(constants: Any) -> None:
+    """Each of PEFT's tables of what to adapt by default, for the wrapped models of the families it has."""
+    families = importlib.import_module("vcc.hosts.families").FAMILIES
+    for name, table in vars(constants).items():
+        if name.startswith("TRANSFORMERS_MODELS_TO_") and isinstance(table, dict):
+            known = [family.model_type for family in families if family.model_type in table]
+            table.update({PREFIX + model_type: table[model_type] for model_type in known})
+
+
+TABLES: dict[str, Callable[[Any], None]] = {
+    "transformers.models.auto.configuration_auto": open_door,
+    "peft.utils.constants": name_adapters,
+}
+
+
 def enter() -> None:
-    """Now if the table is there, else when it comes."""
-    if TABLE in sys.modules:
-        open_door(sys.modules[TABLE])
-    else:
-        sys.meta_path.insert(0, Waiting())
+    """Now if a table is there, else when it comes."""
+    for name, change in TABLES.items():
+        if name in sys.modules:
+            change(sys.modules[name])
+        else:
+            sys.meta_path.insert(0, Waiting(name, change))

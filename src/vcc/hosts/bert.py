@@ -7,7 +7,16 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions
 
-from vcc.hosts.host import FamilyHost, Inputs, LayerParts, as_it_is, repeat_beyond, repeat_rows, token_places
+from vcc.hosts.host import (
+    FamilyHost,
+    Inputs,
+    LayerParts,
+    as_it_is,
+    repeat_beyond,
+    repeat_rows,
+    table_size,
+    token_places,
+)
 
 
 @dataclass(frozen=True)
@@ -41,14 +50,14 @@ class BertHost(FamilyHost):
 
     @property
     def longest(self) -> int:
-        return self.model.embeddings.position_embeddings.num_embeddings - self.first
+        return table_size(self.model.embeddings.position_embeddings) - self.first
 
     def embed(self, inputs: Inputs, places: Tensor | None) -> Tensor:
         ids = inputs.get("position_ids") if places is None else places + self.first
         if ids is None:
             ids = self.own_positions(inputs)
         parts, words, types = self.model.embeddings, inputs.get("inputs_embeds"), inputs.get("token_type_ids")
-        ids = repeat_beyond(ids.clamp(min=max(self.first - 1, 0)), self.first, parts.position_embeddings.num_embeddings)
+        ids = repeat_beyond(ids.clamp(min=max(self.first - 1, 0)), self.first, table_size(parts.position_embeddings))
         words = parts.word_embeddings(inputs["input_ids"]) if words is None else words
         # Where all tokens are of type 0, its row's gradient is a sum: not one addition per token to the same place.
         kinds = parts.token_type_embeddings(ids.new_zeros(1) if types is None else types)
@@ -75,7 +84,7 @@ class BertHost(FamilyHost):
     def extend(self, whole: Any, max_length: int) -> None:
         """Repeat the learned positions; a table that is long enough stays as it is."""
         embeddings, size = self.model.embeddings, self.first + max_length
-        if embeddings.position_embeddings.num_embeddings >= size:
+        if table_size(embeddings.position_embeddings) >= size:
             return
         embeddings.position_embeddings = repeat_rows(embeddings.position_embeddings, self.first, size)
         device = embeddings.position_embeddings.weight.device

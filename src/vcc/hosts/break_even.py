@@ -9,15 +9,28 @@ Dense time / compressed time by `benchmarks/break_even.py`, for BERT of MiniLM's
     2,048            2.83 2.51    1.80 1.76    1.61 1.51    1.45 1.25    1.17 1.23    1.12 1.08
 """
 
+from dataclasses import dataclass
+
 from vcc.config import VccConfig
 
-SAVING = 0.8  # a compressed layer pays off when it sees fewer rows than this share of the tokens
-WINDOWS = 2  # ... of an input of at least so many windows; below, what compressing costs is more than it saves
+
+@dataclass(frozen=True)
+class Rule:
+    """From where on compressing pays."""
+
+    saving: float  # a compressed layer pays off when it sees fewer rows than this share of the tokens
+    windows: int  # ... of an input of at least so many windows; below, what compressing costs is more than it saves
 
 
-def worth_compressing(n: int, config: VccConfig) -> bool:
-    """Whether an input of n tokens gains from compression. Depends on shapes only."""
-    return n >= WINDOWS * config.window and rows_seen(n, config) < SAVING * n
+CPU = Rule(saving=0.8, windows=2)
+# (type of device, whether compiled) -> what was read off `benchmarks/break_even.py` there; not measured yet: the CPU's
+RULES: dict[tuple[str, bool], Rule] = {("cpu", False): CPU}
+
+
+def worth_compressing(n: int, config: VccConfig, device: str = "cpu", compiled: bool = False) -> bool:
+    """Whether an input of n tokens gains from compression. Depends on shapes and on where they are computed only."""
+    rule = RULES.get((device, compiled), CPU)
+    return n >= rule.windows * config.window and rows_seen(n, config) < rule.saving * n
 
 
 def rows_seen(n: int, config: VccConfig) -> int:

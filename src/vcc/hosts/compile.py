@@ -1,6 +1,7 @@
 """`vcc.compile`: the compressed path as compiled graphs, shared by inputs of similar length."""
 
 import logging
+import os
 import time
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -10,12 +11,14 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
+from vcc.files import cache_folder
 from vcc.hosts.host import Inputs
 from vcc.hosts.long_input import LongInputEncoder, find_encoder
 
 Model = TypeVar("Model", bound=PreTrainedModel)
 log = logging.getLogger("vcc")
 
+USED = ("input_ids", "inputs_embeds", "position_ids", "token_type_ids")  # of a forward's arguments, beside the masks
 LAUNCH_BOUND = 32_768  # tokens in a batch up to which launching kernels costs more than running them
 
 
@@ -24,8 +27,13 @@ class CompiledGraphs:
     """One graph per bucket of length and of VIP number. Inputs are padded up to their bucket, so that lengths and
     numbers of VIPs that differ a little share a graph; padding never changes a result."""
 
+    whole: bool = True  # every layer written out, or one of each kind, which the others call
     graphs: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     seconds: dict[tuple[Any, ...], float] = field(default_factory=dict)  # what each bucket's first call took
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy or a pickle of a compiled model is compiled anew when it is first called."""
+        return {"whole": self.whole, "graphs": {}, "seconds": {}}
 
     def __call__(self, encoder: LongInputEncoder, inputs: Inputs, real: Tensor, vips: Tensor) -> Tensor:
         settings, n = encoder.vcc_settings, real.shape[1]
@@ -33,7 +41,8 @@ class CompiledGraphs:
         if settings.max_vips is None:
             most = int(vips.sum(1).max())  # waits for the device once; set max_vips to avoid it
             settings = replace(settings, max_vips=min(length, -(-most // 32) * 32))
-        tensors = {name: padded(value, n, length, pad_value(encoder, name)) for name, value in inputs.items()}
+        given = {name: inputs[name] for name in USED if inputs.get(name) is not None}
+        tensors = {name: padded(value, n, length, pad_value(encoder, name)) for name, value in given.items()}
         key = (real.shape[0], length, settings.max_vips, encoder.training, torch.is_grad_enabled())
         new = key not in self.graphs
         if new:
@@ -43,18 +52,24 @@ class CompiledGraphs:
             )
         start = time.perf_counter()
         graph = self.graphs[key]
-        _, last = graph(tensors, padded(real, n, length, 0), padded(vips, n, length, 0), settings)
+        masks = padded(real, n, length, 0), padded(vips, n, length, 0)
+        _, last = graph(tensors, *masks, settings, None, not self.whole)
         if new:
             self.seconds[key] = time.perf_counter() - start
             log.info("compiled %d x %d tokens in %.1f s", real.shape[0], length, self.seconds[key])
         return last[:, :n].clone()  # a replayed graph writes its output to the same place every time
 
 
-def compile(model: Model) -> Model:
+def compile(model: Model, whole: bool = True) -> Model:
     """Compile the compressed path of a wrapped model, in place. The first call with a new bucket of lengths takes
     seconds to a minute; `vcc.compile_seconds(model)` tells. Hidden states of all layers and reports stay eager.
+
+    `whole` writes every layer out, which may run a little faster; otherwise one layer of each kind is compiled and
+    called for the others, which is compiled sooner. What was compiled is kept in the user's cache folder, where the
+    next process finds it, unless TORCHINDUCTOR_CACHE_DIR says where.
     """
-    find_encoder(model).compiled_graphs = CompiledGraphs()
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))
+    find_encoder(model).compiled_graphs = CompiledGraphs(whole)
     return model
 
 

@@ -20,18 +20,17 @@ class Family:
     host: str  # "module:Class" of the host around the encoder, imported when the family is asked for
     positions: Positions = "table"
     pre_norm: bool = False  # layers normalise what they read, and the encoder its last output
-    mask_id: int | Literal["last"] | None = None  # of the mask token; "last": the last of the vocabulary
-    separator_id: int | None = None  # of the separator, where it is not the token that ends a text
+    ends_with_separator: bool = True  # the token that ends a text also stands between two
 
 
 BERT, T5, BART = "vcc.hosts.bert:BertHost", "vcc.hosts.t5:T5Host", "vcc.hosts.bart:BartHost"
 
 FAMILIES: tuple[Family, ...] = (
-    Family("bert", "BertModel", "BertLayer", BERT, mask_id=103, separator_id=102),
-    Family("electra", "ElectraModel", "ElectraLayer", BERT, mask_id=103, separator_id=102),
-    Family("roberta", "RobertaModel", "RobertaLayer", BERT, "after padding", mask_id="last"),
-    Family("xlm-roberta", "XLMRobertaModel", "XLMRobertaLayer", BERT, "after padding", mask_id="last"),
-    Family("camembert", "CamembertModel", "CamembertLayer", BERT, "after padding", mask_id="last"),
+    Family("bert", "BertModel", "BertLayer", BERT, ends_with_separator=False),
+    Family("electra", "ElectraModel", "ElectraLayer", BERT, ends_with_separator=False),
+    Family("roberta", "RobertaModel", "RobertaLayer", BERT, "after padding"),
+    Family("xlm-roberta", "XLMRobertaModel", "XLMRobertaLayer", BERT, "after padding"),
+    Family("camembert", "CamembertModel", "CamembertLayer", BERT, "after padding"),
     Family(
         "roberta-prelayernorm",
         "RobertaPreLayerNormModel",
@@ -39,7 +38,6 @@ FAMILIES: tuple[Family, ...] = (
         BERT,
         "after padding",
         pre_norm=True,
-        mask_id="last",
     ),
     Family(
         "modernbert",
@@ -48,7 +46,6 @@ FAMILIES: tuple[Family, ...] = (
         "vcc.hosts.modernbert:ModernBertHost",
         "rotary",
         pre_norm=True,
-        mask_id=50284,
     ),
     Family("t5", "T5Stack", "T5Block", T5, "relative", pre_norm=True),
     Family("mt5", "MT5Stack", "MT5Block", T5, "relative", pre_norm=True),

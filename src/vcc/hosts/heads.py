@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
-from vcc.hosts.long_input import Wrapped, named
+from vcc.hosts.long_input import VIP_NAMES, Wrapped, named
 
 
 class WithHead(Wrapped):
@@ -37,6 +37,7 @@ class Seq2Seq(Wrapped):
     """An encoder-decoder model: the VIPs go to the encoder alone."""
 
     vip_rule: ClassVar[str | None]
+    has_decoder = True
     get_encoder: Any
 
     def forward(
@@ -54,3 +55,10 @@ class Seq2Seq(Wrapped):
                 encoded.last_hidden_state, hidden_states=encoded.hidden_states, attentions=encoded.attentions
             )
         return self.hf_class.forward(self, **inputs)
+
+    def _get_candidate_generator(self, *args: Any, **kwargs: Any) -> Any:
+        """Of assisted generation: an assistant that is not wrapped knows no VIPs."""
+        if not isinstance(kwargs.get("assistant_model"), Wrapped):
+            given = kwargs["model_kwargs"]
+            kwargs["model_kwargs"] = {name: value for name, value in given.items() if name not in VIP_NAMES}
+        return super()._get_candidate_generator(*args, **kwargs)  # type: ignore[misc]

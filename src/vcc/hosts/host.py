@@ -176,6 +176,13 @@ def repeat_rows(table: nn.Embedding, first: int, size: int) -> nn.Embedding:
     return longer
 
 
+def table_size(table: Any) -> int:
+    """Rows of an embedding table, also of one inside an adapter."""
+    while "base_layer" in table._modules:
+        table = table.base_layer
+    return table.num_embeddings
+
+
 def below_infinity(hidden: Tensor) -> Tensor:
     """Float16 clamped as T5, BART and Pegasus clamp the output of their layers."""
     if hidden.dtype != torch.float16:

@@ -1,9 +1,11 @@
 """`LongInputEncoder`: the class mixed into the Hugging Face module that owns the encoder layers. It adds `vip_mask` and
 `vip_length` to its forward, sends long inputs through `vcc.encode`, and leaves short ones to Hugging Face."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -13,10 +15,14 @@ from vcc.config import VccConfig
 from vcc.core.rows import Rows, running_count
 from vcc.core.vips import check_mask
 from vcc.encode import Step, encode
+from vcc.errors import UsageError
 from vcc.hosts.break_even import worth_compressing
 from vcc.hosts.families import Family
 from vcc.hosts.host import FamilyHost, Inputs, token_places
+from vcc.hosts.regions import Regional
 from vcc.hosts.vip_rules import first_tokens, vips_by_rule
+
+VIP_NAMES = ("vip_mask", "vip_length")  # what a wrapped forward takes beyond Hugging Face's
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,7 @@ class Wrapped:
     forward_names: ClassVar[tuple[str, ...]]  # the parameters of the Hugging Face forward, in order
     config: Any  # this and the next come from Hugging Face's class
     training: bool
+    has_decoder = False
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)  # type: ignore[call-arg]
@@ -50,6 +57,19 @@ class Wrapped:
     @property
     def vcc(self) -> VccConfig:
         return find_encoder(self).vcc_settings
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """What `.half()`, `.to()` and their like come down to."""
+        before = places_and_types(self)
+        result = super()._apply(fn, recurse)  # type: ignore[misc]
+        original = SHARED[self]() if self in SHARED else None
+        if original is not None and places_and_types(self) != before:
+            warnings.warn(
+                f"the {type(original).__name__} that this model was wrapped from shares its weights: it has the new "
+                "type and device too. To keep it as it was, wrap a copy: vcc.wrap(copy.deepcopy(model), config)",
+                stacklevel=3,
+            )
+        return result
 
     def vcc_report(self) -> tuple[LayerReport, ...]:
         """Per layer, what the last forward pass opened and saw; empty if it ran dense or compiled."""
@@ -62,6 +82,7 @@ class LongInputEncoder(Wrapped):
     host_class: ClassVar[type[FamilyHost]]
     family: ClassVar[Family]
     vcc_settings: VccConfig
+    before_decoder: bool = False  # whose attentions can be given where ours cannot
     last_report: tuple[LayerReport, ...] = ()
     compiled_graphs: Callable[["LongInputEncoder", Inputs, Tensor, Tensor], Tensor] | None = None  # of `vcc.compile`
 
@@ -82,15 +103,31 @@ class LongInputEncoder(Wrapped):
         host = self.host
         if vip_mask is not None and vip_length is not None:
             raise ValueError("vip_mask and vip_length are both given; pass one of them")
+        if torch.onnx.is_in_onnx_export():
+            raise UsageError(
+                "ONNX has no operator for a compressed layer's cut through the tree; torch.export keeps it (with one "
+                "program for each length), and vcc.unwrap(model) gives the untouched model, which ONNX takes"
+            )
+        vip_mask = with_virtual_tokens(vip_mask, inputs.get("inputs_embeds"))
         if self.runs_dense(host, inputs, vip_mask):
             self.last_report = ()
             return self.hf_class.forward(self, **inputs, return_dict=True)
-        if self.wants("output_attentions", inputs):
+        if inputs.get("past_key_values") is not None:
+            raise ValueError(
+                "past_key_values: a compressed encoder has no keys and values of tokens before its input, as prefix "
+                "tuning adds them; prompt tuning and P-tuning add tokens, and work"
+            )
+        if self.wants("output_attentions", inputs) and not self.before_decoder:
             raise ValueError(
                 "output_attentions=True: a compressed layer attends between rows, not tokens, so there is no "
                 "token-by-token attention to return; model.vcc_report() tells what each layer opened"
             )
         places = token_places(inputs)
+        if torch.compiler.is_exporting() and not isinstance(places.shape[1], int):
+            raise UsageError(
+                "torch.export: the length of the input cannot be dynamic, because the shape of the tree follows from "
+                "it; export one program for each length that inputs are padded to. The batch can be dynamic"
+            )
         mask = inputs.get("attention_mask")
         if mask is None:
             mask = torch.ones_like(places)
@@ -130,12 +167,16 @@ class LongInputEncoder(Wrapped):
         vips: Tensor,
         settings: VccConfig,
         watch: Callable[[Step], None] | None = None,
+        regions: bool = False,
     ) -> tuple[Tensor, Tensor]:
-        """Embeddings and last hidden states (B, n, D) of a long input."""
+        """Embeddings and last hidden states (B, n, D) of a long input. `regions`: a compiler compiles one layer of each
+        kind and uses it for the others."""
         host = self.host
         hidden = host.embed(inputs, own_places(vips & real, real) if settings.vip_window == "own" else None)
-        rows = Rows(hidden, real, token_places(inputs).to(torch.float32))
-        return hidden, host.finish(encode(host, rows, vips, settings, watch).hidden)
+        # Counts of type bool let every later shape be known to a compiler, which an exported program wants to be free.
+        counts = real.to(torch.float32) if torch.compiler.is_exporting() else real
+        rows = Rows(hidden, counts, token_places(inputs).to(torch.float32))
+        return hidden, host.finish(encode(Regional(host) if regions else host, rows, vips, settings, watch).hidden)
 
     def wants(self, name: str, inputs: Inputs) -> Any:
         """Whether an optional output is asked for, by an argument or by the configuration."""
@@ -154,7 +195,9 @@ class LongInputEncoder(Wrapped):
         if host.longest is not None and n > host.longest:
             return False  # the untouched model has no positions for it
         below = self.vcc_settings.dense_below
-        return not worth_compressing(n, self.vcc_settings) if below == "auto" else n < below
+        if below != "auto":
+            return n < below
+        return not worth_compressing(n, self.vcc_settings, places.device.type, self.compiled_graphs is not None)
 
     def find_vips(
         self,
@@ -177,6 +220,14 @@ def own_places(vips: Tensor, real: Tensor) -> Tensor:
     return torch.where(vips, running_count(vips) - 1, torch.where(rest, running_count(rest) - 1, -1))
 
 
+def with_virtual_tokens(vip_mask: Tensor | None, embeds: Tensor | None) -> Tensor | None:
+    """The mask (B, n) of embeddings (B, more, D) to which prompt tuning has added virtual tokens in front: those are
+    VIPs, and the mask (B, n) that a person gave belongs to what follows."""
+    if vip_mask is None or embeds is None or vip_mask.ndim != 2 or vip_mask.shape[1] >= embeds.shape[1]:
+        return vip_mask
+    return torch.nn.functional.pad(vip_mask, (embeds.shape[1] - vip_mask.shape[1], 0), value=1)
+
+
 def named(model: Wrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """All arguments by name."""
     return {**dict(zip(model.forward_names, args, strict=False)), **kwargs}
@@ -185,6 +236,13 @@ def named(model: Wrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict
 def find_encoder(model: Any) -> LongInputEncoder:
     return next(module for module in model.modules() if isinstance(module, LongInputEncoder))
 
+
+def places_and_types(model: Any) -> set[tuple[torch.device, torch.dtype]]:
+    return {(parameter.device, parameter.dtype) for parameter in model.parameters()}
+
+
+# Wrapped model -> the one it was made of, if that is still in use; filled by `vcc.wrap`.
+SHARED: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 # Hugging Face class -> wrapped class, of configurations, models and layers alike; filled by `vcc.hosts.register`.
 CLASSES: dict[type, type] = {}
@@ -198,6 +256,7 @@ def install(model: Any) -> None:
         if isinstance(module, LongInputEncoder):
             settings = VccConfig.from_dict(getattr(module.config, "vcc", None) or {})
             module.vcc_settings = settings.resolved(module.host.num_layers)
+            module.before_decoder = model.has_decoder
             for config in {id(c): c for c in (module.config, model.config)}.values():
                 config.vcc = module.vcc_settings.to_dict()
 

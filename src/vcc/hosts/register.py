@@ -10,11 +10,12 @@ from transformers import AutoConfig, GenerationMixin
 from transformers.models.auto import configuration_auto, modeling_auto
 from transformers.utils.output_capturing import _CAN_RECORD_REGISTRY
 
+from vcc.config import VccConfig
 from vcc.hosts import PREFIX
 from vcc.hosts.families import FAMILIES, Family, find_family
 from vcc.hosts.heads import Seq2Seq, WithHead
 from vcc.hosts.layer import HookedLayer
-from vcc.hosts.long_input import CLASSES, LongInputEncoder
+from vcc.hosts.long_input import CLASSES, VIP_NAMES, LongInputEncoder
 
 # Each Auto class with its table of names, and how the VIPs are found when the user does not name them.
 HEADS: dict[str, tuple[str, str | None]] = {
@@ -27,6 +28,14 @@ HEADS: dict[str, tuple[str, str | None]] = {
     "AutoModelForSeq2SeqLM": ("MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES", None),
     "AutoModelForTextEncoding": ("MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES", None),
 }
+
+
+class WithSettings:
+    """Mixed into Hugging Face's configurations: `vcc` holds the settings as plain values, however they are given, also
+    at load, `from_pretrained(folder, vcc=VccConfig(...))`."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value.to_dict() if name == "vcc" and isinstance(value, VccConfig) else value)
 
 
 def register_type(model_type: str | None) -> None:
@@ -47,7 +56,7 @@ def register(family: Family) -> None:
     modeling = importlib.import_module(f"transformers.models.{folder}.modeling_{folder}")
     encoder, layer = getattr(modeling, family.encoder), getattr(modeling, family.layer)
     settings = {"model_type": PREFIX + family.model_type, "vcc": None}
-    config: Any = keep(hf_config, type(f"Vcc{hf_config.__name__}", (hf_config,), settings))
+    config: Any = keep(hf_config, type(f"Vcc{hf_config.__name__}", (WithSettings, hf_config), settings))
     AutoConfig.register(config.model_type, config)
     # Hugging Face knows layers that must not be split by their name, and layers whose output it records by their base.
     keep(layer, type(layer.__name__, (HookedLayer, layer), {"__doc__": f"{layer.__name__} that VCC can enter."}))
@@ -118,9 +127,7 @@ def known_classes() -> list[str]:
 def with_vips(forward: Any) -> inspect.Signature:
     """The signature of a Hugging Face forward, with the VIPs' parameters before its keyword arguments."""
     signature = inspect.signature(forward)
-    extra = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in ("vip_mask", "vip_length")
-    ]
+    extra = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in VIP_NAMES]
     parameters = list(signature.parameters.values())
     at = next((i for i, p in enumerate(parameters) if p.kind is inspect.Parameter.VAR_KEYWORD), len(parameters))
     return signature.replace(parameters=[*parameters[:at], *extra, *parameters[at:]])

@@ -1,0 +1,177 @@
+"""How long until a compiled model gives its first result, and how long every later call takes.
+
+    python benchmarks/first_call.py --out out/first_call                          # this checkout, both ways to compile
+    python benchmarks/first_call.py --out out/before --checkout ../before         # another commit, to compare with
+
+For each length and mode, a fresh process with an empty compiler cache (`first`), then a second process that finds what
+the first one compiled (`second`). In the second, `graph`: the median of runs that follow each other without waiting,
+between device events; `call`: of single calls from an idle device to their end; `python`: until such a call returns,
+the device still working. RoBERTa of base size with random weights, bf16 on a GPU; nothing but torch, transformers and
+the checkout is needed. results.json is written after every process.
+"""
+
+import argparse
+import inspect
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+SIZES = {"base": (12, 768, 12), "tiny": (6, 64, 4)}  # layers, features, heads
+PADDING, RUNS = 13, 50
+
+
+def reading(length: int) -> tuple[int, int]:
+    """VIPs and budget, as `vcc bench` reads so many tokens."""
+    return (min(288, length // 8), 80) if length <= 8192 else (32 if length <= 65_536 else 48, 90)
+
+
+def case(length: int, mode: str, whole: bool, size: str) -> dict[str, Any]:
+    """Of one process: the first call, and the times of later ones."""
+    import torch
+    import transformers
+
+    import vcc
+
+    layers, width, heads = SIZES[size]
+    cuda = torch.cuda.is_available()
+    torch.manual_seed(0)
+    config = transformers.RobertaConfig(
+        num_hidden_layers=layers,
+        hidden_size=width,
+        num_attention_heads=heads,
+        intermediate_size=4 * width,
+        vocab_size=32_128,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    plain = transformers.RobertaModel(config, add_pooling_layer=False)
+    plain = plain.to("cuda", torch.bfloat16) if cuda else plain
+    vips, budget = reading(length)
+    settings = vcc.VccConfig(budget=(budget,), dense_below=0, max_vips=-(-vips // 32) * 32)
+    model = vcc.wrap(plain, settings).train(mode == "training")
+    if "whole" in inspect.signature(vcc.compile).parameters:
+        vcc.compile(model, whole=whole)
+    elif whole:
+        vcc.compile(model)
+    else:
+        raise SystemExit("this checkout compiles whole graphs only")
+    places = torch.arange(length, device=model.device)[None]
+    given = {
+        "input_ids": torch.randint(10, 32_000, (1, length), device=model.device),
+        "attention_mask": (places < length - PADDING).long(),
+        "vip_mask": (places < vips).long(),
+    }
+
+    def step() -> None:
+        model.zero_grad(set_to_none=True)
+        with torch.set_grad_enabled(mode == "training"):
+            hidden = model(**given).last_hidden_state
+            if mode == "training":
+                hidden[..., 0].float().mean().backward()
+
+    def wait() -> None:
+        if cuda:
+            torch.cuda.synchronize()
+
+    wait()
+    start = time.perf_counter()
+    step()
+    wait()
+    found: dict[str, Any] = {"first_s": time.perf_counter() - start}
+    for _ in range(3):  # a CUDA graph is recorded in the second call
+        step()
+    found |= later_calls(step, wait, cuda)
+    found["gib"] = torch.cuda.max_memory_allocated() / 2**30 if cuda else None
+    found["versions"] = f"torch {torch.__version__}, transformers {transformers.__version__}"
+    found["machine"] = torch.cuda.get_device_name() if cuda else "CPU"
+    return found
+
+
+def later_calls(step: Callable[[], None], wait: Callable[[], None], cuda: bool) -> dict[str, float]:
+    import torch
+
+    calls, returns = [], []
+    for _ in range(RUNS if cuda else 3):
+        wait()
+        start = time.perf_counter()
+        step()
+        returns.append(time.perf_counter() - start)
+        wait()
+        calls.append(time.perf_counter() - start)
+    found = {"call_ms": statistics.median(calls) * 1e3, "python_ms": statistics.median(returns) * 1e3}
+    if cuda:
+        events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(RUNS)]
+        for before, after in events:
+            before.record()
+            step()
+            after.record()
+        wait()
+        found["graph_ms"] = statistics.median(before.elapsed_time(after) for before, after in events)
+    return found
+
+
+def run_case(words: list[str], checkout: Path, cache: str, patience: float) -> dict[str, Any]:
+    """In a process of its own, which finds compiled code in `cache` only."""
+    own = {"TORCHINDUCTOR_CACHE_DIR": cache, "TRITON_CACHE_DIR": f"{cache}/triton", "PYTHONPATH": str(checkout / "src")}
+    try:
+        done = subprocess.run(
+            [sys.executable, __file__, "--case", *words],
+            env=os.environ | own,
+            capture_output=True,
+            text=True,
+            timeout=patience,
+        )
+    except subprocess.TimeoutExpired:
+        return {"failed": f"not done in {patience:.0f} s"}
+    if done.returncode:
+        return {"failed": done.stderr.strip()[-2000:]}
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("out/first_call"))
+    parser.add_argument("--checkout", type=Path, default=Path(__file__).resolve().parents[1])
+    parser.add_argument("--lengths", default="4096,16384,131072")
+    parser.add_argument("--modes", default="forward,training")
+    parser.add_argument("--ways", default="whole,regions", help="of compiling")
+    parser.add_argument("--size", choices=SIZES, default="base")
+    parser.add_argument("--patience", type=float, default=300, help="seconds for one process")
+    parser.add_argument("--case", nargs=4, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.case:
+        length, mode, way, size = given.case
+        print(json.dumps(case(int(length), mode, way == "whole", size)))
+        return
+    given.out.mkdir(parents=True, exist_ok=True)
+    results: list[dict[str, Any]] = []
+    print("length mode way: first s, second s, graph ms, call ms, python ms")
+    for length in given.lengths.split(","):
+        for mode in given.modes.split(","):
+            for way in given.ways.split(","):
+                with tempfile.TemporaryDirectory() as cache:
+                    words = [length, mode, way, given.size]
+                    first = run_case(words, given.checkout, cache, given.patience)
+                    second = {} if "failed" in first else run_case(words, given.checkout, cache, given.patience)
+                results.append({"length": int(length), "mode": mode, "way": way, "first": first, "second": second})
+                (given.out / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+                print(f"{length} {mode} {way}: {shown(first, second)}", flush=True)
+
+
+def shown(first: dict[str, Any], second: dict[str, Any]) -> str:
+    failed = first.get("failed") or second.get("failed")
+    if failed:
+        return "failed: " + failed.strip().splitlines()[-1]
+    seconds = f"{first['first_s']:.1f}, {second['first_s']:.1f}"
+    return seconds + "".join(f", {second.get(name, 0):.2f}" for name in ("graph_ms", "call_ms", "python_ms"))
+
+
+if __name__ == "__main__":
+    main()
