@@ -134,6 +134,7 @@ def turn(path: Path) -> Iterator[None]:
 def practice_of(data: Prepared, options: TrainOptions, frame: Frame) -> Iterator[Lessons]:
     """Windows to practise on, of all sets."""
     shares = {f"{kind.name}_train": kind.share for kind in SOURCES} | {"squad2_train": 4.0, "cuad_train": 0.4}
+    shares = {name: share for name, share in shares.items() if name in data.units}
     others = [unit.ids for name in ("squad11_train", "medquad_train", "cuad_train") for unit in data.units[name]]
     filler = [data.books["train"].astype("int32"), np.concatenate(others)]
     taught = load_taught(options.taught) if options.taught else {}
