@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from shipped_model.sources import SOURCES
+
 Ints = NDArray[np.integer]
 Span = tuple[int, int]  # first and last token, both included
 
@@ -148,14 +150,16 @@ def moved(question: Question, by: int) -> Question:
 
 @dataclass
 class Mixture:
-    """An endless stream of batches of pages of similar length: contracts, and paragraphs hidden in long documents.
+    """An endless stream of batches of pages of similar length: contracts, other whole documents, and paragraphs hidden
+    in long documents.
 
     Pages grow while `progress` goes from 0 to 1, because finding a place in a short text is learned first, and fast.
     """
 
     prepared: Prepared
     seed: int = 0
-    contracts: float = 0.5  # the share of batches that are contracts
+    contracts: float = 0.4  # the share of batches that are contracts
+    documents: float = 0.2  # the share that are other whole documents
     tokens: int = 40_960  # in a batch
     rows: int = 160_000  # in a batch, in each compressed layer: about so many tokens are seen at once
     trees: int = 2_400_000  # tokens in the trees of a batch, one for each question
@@ -167,8 +171,11 @@ class Mixture:
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
-        self.by_length = sorted(self.prepared.units["cuad_train"], key=lambda unit: len(unit.ids))
-        articles = self.prepared.units["squad_train"] + self.prepared.units["squad2_train"]
+        units = self.prepared.units
+        whole = [unit for kind in SOURCES if kind.whole for unit in units.get(f"{kind.name}_train", ())]
+        self.contract_units = sorted(units["cuad_train"], key=lambda unit: len(unit.ids))
+        self.document_units = sorted(whole, key=lambda unit: len(unit.ids))
+        articles = units["squad11_train"] + units["squad2_train"]
         self.articles: dict[int, list[Unit]] = {}
         for unit in articles:
             self.articles.setdefault(unit.owner, []).append(unit)
@@ -177,7 +184,13 @@ class Mixture:
 
     def __iter__(self) -> Iterator[list[Page]]:
         while True:
-            yield self.contract_pages() if self.chance.random() < self.contracts else self.hidden_pages()
+            drawn = self.chance.random()
+            if drawn < self.contracts:
+                yield self.whole_pages(self.contract_units)
+            elif drawn < self.contracts + self.documents and self.document_units:
+                yield self.whole_pages(self.document_units)
+            else:
+                yield self.hidden_pages()
 
     @property
     def limit(self) -> int:
@@ -188,33 +201,34 @@ class Mixture:
         """Questions in a batch of pages as long as that."""
         return min(160, self.rows // min(length + 40, 2_700), self.trees // length)
 
-    def contract_pages(self) -> list[Page]:
-        first = self.chance.randrange(len(self.by_length))
+    def whole_pages(self, by_length: Sequence[Unit]) -> list[Page]:
+        first = self.chance.randrange(len(by_length))
         pages: list[Page] = []
-        for unit in self.by_length[first : first + 12]:
+        for unit in by_length[first : first + 12]:
             length = min(max([len(unit.ids), *(len(page.ids) for page in pages)]), self.limit)
             asked = sum(len(page.questions) for page in pages)
             if pages and (length * (len(pages) + 1) > self.tokens or asked + 12 > self.asked(length)):
                 break
-            pages.append(self.contract_page(unit))
+            pages.append(self.whole_page(unit))
         return pages
 
-    def contract_page(self, unit: Unit) -> Page:
-        """Clauses that are there and as many that are not; what is too long is cut to a part with a clause in it."""
+    def whole_page(self, unit: Unit) -> Page:
+        """Questions with an answer and as many without; what is too long is cut to a part with an answer in it."""
         start, room = 0, self.limit
         if len(unit.ids) > room:
             spans = [span for q in unit.questions for span in q.spans] or [(0, 0)]
             start = self.chance.choice(spans)[0] - self.chance.randrange(room)
             start = max(0, min(start, len(unit.ids) - room))
         ids = unit.ids[start : start + room]
-        questions: dict[int, Question] = {}
+        questions: list[Question] = []
         for q in unit.questions:  # one wording of each
-            key = (q.number - unit.questions[0].number) // 2
-            if key not in questions or self.chance.random() < 0.35:
-                inside = tuple((a - start, b - start) for a, b in q.spans if a >= start and b < start + len(ids))
-                questions[key] = replace(q, spans=inside)
-        there = [q for q in questions.values() if q.spans]
-        absent = [q for q in questions.values() if not q.spans]
+            inside = tuple((a - start, b - start) for a, b in q.spans if a >= start and b < start + len(ids))
+            if q.kind == REWORDED and questions:
+                questions[-1] = replace(q, spans=inside) if self.chance.random() < 0.35 else questions[-1]
+            else:
+                questions.append(replace(q, spans=inside))
+        there = [q for q in questions if q.spans]
+        absent = [q for q in questions if not q.spans]
         there = self.chance.sample(there, min(len(there), 16))
         absent = self.chance.sample(absent, min(len(absent), max(len(there), 6)))
         return Page(ids, (*there, *absent))

@@ -4,13 +4,14 @@ import json
 import lzma
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from shipped_model.data import Haystack, Page, Prepared, Question, hide, moved
+from shipped_model.data import Haystack, Page, Prepared, Question, Unit, hide, moved
+from shipped_model.sources import SOURCES
 from shipped_model.ways import ReadByVcc, Way
 from vcc.data.answers import without_overlaps
 from vcc.qa.windows import Found
@@ -23,8 +24,10 @@ def test_pages(data: Prepared, examples: int) -> Iterator[tuple[str, Page]]:
     """Every page to be scored, with the name of its set; the same again for everyone who asks."""
     for unit in data.units["squad_validation"]:
         yield "squad", Page(unit.ids, unit.questions)
-    for unit in data.units["hotpot_validation"][:examples]:
-        yield "hotpot", Page(unit.ids, unit.questions)
+    others = [*(kind.name for kind in SOURCES), "hotpot", "musique"]
+    for name in others:
+        for unit in some_units(data.units.get(f"{name}_validation", ()), 2 * examples):
+            yield name, Page(unit.ids, unit.questions)
     chance = random.Random(1)
     asked = [(unit, q) for unit in data.units["squad_validation"] for q in unit.questions if q.spans]
     asked = chance.sample(asked, min(examples, len(asked)))
@@ -37,6 +40,16 @@ def test_pages(data: Prepared, examples: int) -> Iterator[tuple[str, Page]]:
             yield f"hidden-{length}", Page(ids, (moved(q, place),))
     for unit in data.units["cuad_validation"]:  # last, when nothing else runs on the GPU, because they are timed
         yield "cuad", Page(unit.ids, unit.questions)
+
+
+def some_units(units: Sequence[Unit], questions: int) -> Iterator[Unit]:
+    """Texts until there are so many questions, spread over the set."""
+    asked = 0
+    for unit in random.Random(2).sample(units, len(units)):
+        if asked >= questions:
+            return
+        asked += len(unit.questions)
+        yield unit
 
 
 def find_all(way: Way, data: Prepared, examples: int, path: Path) -> dict[str, Any]:

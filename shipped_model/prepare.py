@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
 from shipped_model.data import ASKED, REWORDED, TWISTED, Ints, Prepared, Question, Unit, save
+from shipped_model.sources import SOURCES
 from shipped_model.wordings import WORDINGS
 from vcc.commands.options import call
 from vcc.data.example import Example
@@ -29,6 +30,7 @@ from vcc.tasks.hotpotqa import YES_NO, MultiHop
 from vcc.tasks.squad import Squad
 
 BOOK_TOKENS = {"train": 2_400_000, "validation": 600_000}
+TWISTED_SHARE = 0.3  # of SQuAD's questions, as many are asked with a name changed
 HELD_OUT = "Wuthering Heights"  # an example that ships with the package: not read in training
 NAME_OR_NUMBER = re.compile(r"(?<=\s)(?:[A-Z][\w'-]+(?: [A-Z][\w'-]+)*|\d[\d,.]*\d|\d)")
 
@@ -51,15 +53,17 @@ def prepare(options: PrepareOptions) -> None:
     sets = {
         f"{name}_{split}": list(task.load(split, source))  # type: ignore[attr-defined]
         for split in ("train", "validation")
-        for name, task in (("cuad", Cuad()), ("squad", Squad()), ("hotpot", MultiHop("hotpotqa")))
+        for name, task in (("cuad", Cuad()), ("hotpot", MultiHop("hotpotqa")), ("musique", MultiHop("musique")))
     }
-    sets["musique_train"] = list(MultiHop("musique").load("train", source))
+    for kind in SOURCES:
+        sets |= {f"{kind.name}_{split}": kind.load(split, source) for split in kind.splits}
+    sets["squad_validation"] = list(Squad().load("validation", source))
     # Only the published validation half has questions without an answer: half of its articles teach, the others test.
     articles = list(dict.fromkeys(example.group for example in sets["squad_validation"]))
     taught = set(articles[: len(articles) // 2])
     sets["squad2_train"] = [e for e in sets["squad_validation"] if e.group in taught]
     sets["squad_validation"] = [e for e in sets["squad_validation"] if e.group not in taught]
-    for name in ("hotpot_train", "hotpot_validation", "musique_train"):
+    for name in ("hotpot_train", "hotpot_validation", "musique_train", "musique_validation"):
         sets[name] = [without_yes_no(e) for e in sets[name] if e.answers[0].lower() not in ("yes", "no")]
     units, texts = {}, {}
     for name, examples in sets.items():
@@ -92,9 +96,9 @@ def to_units(name: str, examples: Sequence[Example], tokenizer: Any) -> tuple[tu
     by_text: dict[str, list[Example]] = {}
     for example in examples:
         by_text.setdefault(example.document, []).append(example)
-    first = 1000 if name == "squad2_train" else 0  # its articles are others than those of squad_train
+    first = 1000 if name == "squad2_train" else 0  # its articles are others than those of squad11_train
     owners = {group: first + i for i, group in enumerate(dict.fromkeys(example.group for example in examples))}
-    twists = names_of(examples) if name == "squad_train" else {}
+    twists = names_of(examples) if name == "squad11_train" else {}
     chance, units, texts = random.Random(0), [], []
     for document, asked in by_text.items():
         tokens = tokenize_text(document, tokenizer)
@@ -106,7 +110,11 @@ def to_units(name: str, examples: Sequence[Example], tokenizer: Any) -> tuple[tu
             wordings = [(example.question, ASKED, spans)]
             if name == "cuad_train":
                 wordings.append((chance.choice(WORDINGS[str(example.meta["category"])]), REWORDED, spans))
-            elif name == "squad_train" and (twisted := twist(example, twists[example.group], chance)):
+            elif (
+                name == "squad11_train"
+                and chance.random() < TWISTED_SHARE
+                and (twisted := twist(example, twists[example.group], chance))
+            ):
                 wordings.append((twisted, TWISTED, ()))
             questions += [Question(tokenize_text(text, tokenizer).ids, spans, kind) for text, kind, spans in wordings]
         units.append(Unit(tokens.ids, tuple(questions), owners[asked[0].group]))

@@ -10,6 +10,7 @@ Both may share the GPU, as above: then they train for the same time side by side
 import contextlib
 import copy
 import fcntl
+import itertools
 import json
 import queue
 import random
@@ -21,12 +22,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import torch
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 import vcc
-from shipped_model.data import Mixture, Page, load
+from shipped_model.data import Mixture, Page, Prepared, load
 from shipped_model.find import find_all
+from shipped_model.practice import Lessons, Practice, batches, load_taught, practice_loss
+from shipped_model.sources import SOURCES
 from shipped_model.ways import ReadByVcc, ReadByWindows, Way
 from vcc.commands.options import call
 from vcc.data.features import Frame
@@ -52,8 +56,12 @@ class TrainOptions:
     budget: Annotated[tuple[int, ...], "segments of 128 and 16 tokens opened"] = (128, 32)
     minutes: Annotated[float, "of training"] = 6.5
     rate: Annotated[float, "learning rate"] = 1e-4
-    examples: Annotated[int, "to score of each set of hidden paragraphs"] = 300
-    contracts: Annotated[float, "share of the batches that are contracts"] = 0.5
+    examples: Annotated[int, "to score of each set of hidden paragraphs; 0: score nothing"] = 300
+    practice: Annotated[int, "steps of practice in windows, for each batch of pages"] = 3
+    taught: Annotated[Path | None, "what `teacher` said of the paragraphs"] = None
+    soft: Annotated[float, "share of the teacher in what is learned where it was asked"] = 0.6
+    workers: Annotated[int, "processes that make windows to practise on"] = 8
+    contracts: Annotated[float, "share of the batches that are contracts"] = 0.4
     shortest: Annotated[int, "tokens in a page, at most, to begin with"] = 1_500
     longest: Annotated[int, "and at the end"] = 98_304
     looks: Annotated[int, "passages that are read again, at most"] = 12
@@ -74,12 +82,14 @@ def train(options: TrainOptions) -> None:
         note["settings"] = way.qa.config.to_dict()
     if options.minutes:
         mixture = Mixture(data, contracts=options.contracts, shortest=options.shortest, longest=options.longest)
-        note |= learn(way, mixture, options.minutes, options.rate)
+        lessons = practice_of(data, options, Frame.of(tokenizer)) if options.practice else None
+        note |= learn(way, mixture, options.minutes, options.rate, lessons, options.practice, options.soft)
         way.model.half().save_pretrained(out / name)
         tokenizer.save_pretrained(out / name)
         way.model.float()
-    with turn(out / "lock"):
-        note |= find_all(way, data, options.examples, out / f"found-{name}.jsonl.xz")
+    if options.examples:
+        with turn(out / "lock"):
+            note |= find_all(way, data, options.examples, out / f"found-{name}.jsonl.xz")
     if device == "cuda":
         note |= {"gpu": torch.cuda.get_device_name(), "peak_gib": torch.cuda.max_memory_allocated() / 2**30}
     (out / f"run-{name}.json").write_text(json.dumps(note, indent=1))
@@ -121,7 +131,26 @@ def turn(path: Path) -> Iterator[None]:
         yield
 
 
-def learn(way: Way, mixture: Mixture, minutes: float, rate: float, every: int = 100) -> dict[str, Any]:
+def practice_of(data: Prepared, options: TrainOptions, frame: Frame) -> Iterator[Lessons]:
+    """Windows to practise on, of all sets."""
+    shares = {f"{kind.name}_train": kind.share for kind in SOURCES} | {"squad2_train": 4.0, "cuad_train": 0.4}
+    shares = {name: share for name, share in shares.items() if name in data.units}
+    others = [unit.ids for name in ("squad11_train", "medquad_train", "cuad_train") for unit in data.units[name]]
+    filler = [data.books["train"].astype("int32"), np.concatenate(others)]
+    taught = load_taught(options.taught) if options.taught else {}
+    return batches(Practice(data.units, shares, filler, taught, frame), options.workers)
+
+
+def learn(
+    way: Way,
+    mixture: Mixture,
+    minutes: float,
+    rate: float,
+    lessons: Iterator[Lessons] | None = None,
+    practice: int = 0,
+    soft: float = 0.0,
+    every: int = 100,
+) -> dict[str, Any]:
     """AdamW with a linear schedule over wall-clock time; the head learns five times as fast."""
     model = way.model.train()
     head = {id(p) for p in model.qa_outputs.parameters()}
@@ -135,7 +164,8 @@ def learn(way: Way, mixture: Mixture, minutes: float, rate: float, every: int = 
         mixture.progress = (time.time() - start) / (60 * minutes)
         batches += 1
         asked += sum(len(page.questions) for page in pages)
-        for loss in way.losses(pages):
+        practised = (practice_loss(model, next(lessons), soft) for _ in range(practice)) if lessons is not None else ()
+        for loss in itertools.chain(way.losses(pages), practised):
             part = (time.time() - start) / (60 * minutes)
             for group in optimizer.param_groups:
                 group["lr"] = rate * group["times"] * max(min(part / 0.04, (1 - part) / 0.96), 0.0)

@@ -17,9 +17,10 @@ from vcc.data.answers import ScoredSpan, without_overlaps
 from vcc.data.features import tokenize_text
 from vcc.documents.asker import Asker
 from vcc.encode import Step
-from vcc.qa.second_look import best_nodes, passages_to_reread
+from vcc.qa.second_look import best_nodes, passages_to_reread, with_a_chance
 from vcc.qa.settings import QaSettings
 from vcc.qa.windows import Passage, WindowReader, room
+from vcc.qa.words import best_matches
 
 COMPRESSED = replace(small_model.SETTINGS, dense_below=17)  # windows of 16 tokens are read by the untouched model
 LONG = "w1 w2 " * 5  # leaves 3 tokens of a window of 16: too little for a second look
@@ -90,7 +91,9 @@ def test_what_is_trained_on_windows_is_the_products_second_look(framed: bool, mo
         assert rooms[-1] == 0 and min(rooms[:-1]) > 0
         spans = [spans_of(row, 1, len(page.ids), most) for row in logits]
         nodes = best_nodes(steps[-1].cut, tree, way.qa.places(len(page.ids)), QaSettings().nodes)
-        chosen = passages_to_reread(spans, nodes, rooms, len(page.ids), looks=3)
+        matches = best_matches(page.ids, [q.ids for q in page.questions], QaSettings().matches)
+        pointers = [with_a_chance(*one) for one in zip(spans, nodes, matches, strict=True)]
+        chosen = passages_to_reread(pointers, rooms, len(page.ids), looks=3)
         index = asker.index(small_model.document(n, n))
         for i, found in enumerate(asker.find(index, QUESTIONS).found):
             expected = [] if rooms[i] else spans[i]

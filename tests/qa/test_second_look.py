@@ -8,7 +8,7 @@ from vcc.core.tree import build_tree
 from vcc.data.answers import ScoredSpan as Scored
 from vcc.data.features import Frame
 from vcc.data.framing import framed_places
-from vcc.qa.second_look import BEHIND, NEAR, best_nodes, passages_to_reread
+from vcc.qa.second_look import ALIKE, BEHIND, NEAR, best_nodes, passages_to_reread, with_a_chance
 from vcc.qa.windows import Passage, batch, room
 from vcc.testing import random_rows
 
@@ -17,26 +17,29 @@ FRAME = Frame(np.array([101]), np.array([102]), np.array([102]), 1)
 
 def test_passages_surround_the_best_spans_and_no_span_is_looked_at_twice() -> None:
     spans = [[Scored(50, 51, 3.0), Scored(52, 55, 2.0), Scored(10, 12, 1.0), Scored(99, 99, 0.0)], [Scored(0, 3, 0.0)]]
-    assert passages_to_reread(spans, [[], []], [20, 10], 100, looks=2) == [Passage(0, 40), Passage(0, 1), Passage(1, 0)]
-    last = passages_to_reread(spans, [[], []], [20, 10], 100, looks=3)[2]
+    pointers = [[some] for some in spans]
+    assert passages_to_reread(pointers, [20, 10], 100, looks=2) == [Passage(0, 40), Passage(0, 1), Passage(1, 0)]
+    last = passages_to_reread(pointers, [20, 10], 100, looks=3)[2]
     assert last == Passage(0, 80), "the last passage ends with the document"
-    assert passages_to_reread([[Scored(2, 4, 0.0)]], [[]], [20], 8, looks=1) == [Passage(0, 0)], (
-        "shorter than a passage"
-    )
-    assert passages_to_reread([[]], [[]], [20], 8, looks=1) == []
+    assert passages_to_reread([[[Scored(2, 4, 0.0)]]], [20], 8, looks=1) == [Passage(0, 0)], "shorter than a passage"
+    assert passages_to_reread([[[], []]], [20], 8, looks=1) == []
 
 
 def test_spans_without_a_chance_are_not_looked_at_but_the_best_one_is() -> None:
     spans = [[Scored(5, 5, -BEHIND - 1), Scored(90, 90, -BEHIND - 1)], [Scored(5, 5, 0.0), Scored(90, 90, 1 - BEHIND)]]
-    assert [passage.question for passage in passages_to_reread(spans, [[], []], [10, 10], 100, looks=6)] == [0, 1, 1]
+    pointers = [with_a_chance(some, [], []) for some in spans]
+    assert [passage.question for passage in passages_to_reread(pointers, [10, 10], 100, looks=6)] == [0, 1, 1]
 
 
-def test_nodes_and_spans_take_turns() -> None:
-    spans = [[Scored(5, 5, 2.0), Scored(200, 202, 1.0), Scored(300, 300, 0.0)]]
-    nodes = [[Scored(400, 415, 0.5), Scored(200, 215, 0.4), Scored(500, 515, 0.4 * NEAR)]]
-    found = passages_to_reread(spans, nodes, [20], 1000, looks=9)
-    assert [passage.start for passage in found] == [0, 397, 191, 197, 290], "the last node has no chance"
-    assert passages_to_reread(spans, nodes, [20], 1000, looks=3) == found[:3]
+def test_spans_nodes_and_matching_words_take_turns() -> None:
+    spans = [Scored(5, 5, 2.0), Scored(200, 202, 1.0), Scored(300, 300, 0.0)]
+    nodes = [Scored(400, 415, 0.5), Scored(200, 215, 0.4), Scored(500, 515, 0.4 * NEAR)]
+    matches = [Scored(704, 831, 9.0), Scored(832, 959, 9.0 * ALIKE), Scored(0, 127, 8.9 * ALIKE)]
+    pointers = [with_a_chance(spans, nodes, matches)]
+    found = passages_to_reread(pointers, [20], 1000, looks=9)
+    starts = [0, 397, 757, 191, 197, 885, 290]
+    assert [passage.start for passage in found] == starts, "the last node and the last match have no chance"
+    assert passages_to_reread(pointers, [20], 1000, looks=3) == found[:3]
 
 
 def test_nodes_are_spans_of_the_document() -> None:

@@ -18,8 +18,8 @@ from vcc.documents.shipped import load_asker
 SCRIPTS = {"prepare": prepare.prepare, "train": train.train, "score": score.score_all, "speed": speed.speed}
 OPTIONS = {
     "prepare": "data minilm out",
-    "train": "prepared out way name layers window-layers score budget minutes rate examples contracts shortest longest "
-    "looks model",
+    "train": "prepared out way name layers window-layers score budget minutes rate examples practice taught soft "
+    "workers contracts shortest longest looks model",
     "score": "prepared found out",
     "speed": "prepared model contracts longest threads",
 }
@@ -45,7 +45,7 @@ def units(number: int, length: int, seed: int) -> tuple[Unit, ...]:
 @pytest.fixture
 def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """As `prepare` would write it, of a model of 2 layers and pages of a few hundred tokens."""
-    names = ("cuad", "squad", "squad2", "hotpot", "musique")
+    names = ("cuad", "squad11", "squad2", "hotpot", "musique", "medquad")
     sets = {f"{name}_train": units(12, 120, seed) for seed, name in enumerate(names)}
     sets |= {f"{name}_validation": units(2, 150, seed) for seed, name in enumerate(("cuad", "squad", "hotpot"))}
     book = np.random.default_rng(9).integers(5, 60, 20_000)
@@ -65,7 +65,11 @@ def test_training_saves_a_model_and_what_it_finds(way: str, prepared: Path) -> N
     random.seed(0)
     out = prepared / "out"
     line = f"--prepared {prepared} --way {way} --layers 3 --window-layers 2 --minutes 0.01 --examples 2 --looks 2"
-    call(train.train, [*line.split(), "--longest", "700", "--shortest", "600", "--out", str(out)], "train")
+    call(
+        train.train,
+        [*line.split(), "--longest", "700", "--shortest", "600", "--workers", "0", "--out", str(out)],
+        "train",
+    )
     note = json.loads((out / f"run-{way}.json").read_text())
     assert note["steps"] > 0 and set(note["seconds_a_page"]) == {"squad", "hotpot", "hidden-0", "hidden-600", "cuad"}
     if way == "twice":

@@ -183,7 +183,7 @@ def prepared() -> Prepared:
     contracts = tuple(Unit(u.ids, u.questions[:2], u.owner) for u in units(8, 8, 3000, 0))
     sets = {
         "cuad_train": contracts,
-        "squad_train": units(40, 4, 100, 30_000),
+        "squad11_train": units(40, 4, 100, 30_000),
         "squad2_train": units(8, 2, 90, 40_000),
         "hotpot_train": units(3, 3, 200, 50_000),
         "musique_train": units(3, 3, 200, 52_000),
@@ -202,8 +202,8 @@ def test_prepared_data_survive_the_file(prepared: Prepared, tmp_path: Path) -> N
 
 
 def test_hidden_units_are_where_they_are_said_to_be(prepared: Prepared) -> None:
-    some, chance = prepared.units["squad_train"][:3], random.Random(0)
-    ids, starts = hide(some, Haystack(prepared.books["train"], prepared.units["squad_train"]), 5000, chance)
+    some, chance = prepared.units["squad11_train"][:3], random.Random(0)
+    ids, starts = hide(some, Haystack(prepared.books["train"], prepared.units["squad11_train"]), 5000, chance)
     assert 5000 <= len(ids) <= 5200
     for unit, start in zip(some, starts, strict=True):
         assert (ids[start : start + len(unit.ids)] == unit.ids).all()

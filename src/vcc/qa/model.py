@@ -28,6 +28,7 @@ from vcc.hosts.long_input import Wrapped, find_encoder
 from vcc.qa.second_look import best_nodes, look_again
 from vcc.qa.settings import QaSettings, load_settings
 from vcc.qa.windows import Bools, Found, Ints, WindowReader, best_found, token_types
+from vcc.qa.words import best_matches
 
 READ_AT_ONCE = 8192  # tokens between two steps of the progress bar
 ASKED_AT_ONCE = {"cpu": 2**25, "cuda": 2**30}  # bytes of a batch's trees; a CPU is no faster with more
@@ -225,7 +226,10 @@ class QaModel:
             spans = best_found(logits, [0] * len(batch), most, settings.longest_answer)
             if settings.second_looks:
                 nodes = best_nodes(cut, tree, self.places(len(ids)), settings.nodes) if cut else [[] for _ in batch]
-                spans, number = look_again(self.windows, ids, batch, spans, nodes, settings.second_looks, most, blank)
+                matches = best_matches(ids, batch, settings.matches)
+                spans, number = look_again(
+                    self.windows, ids, batch, spans, nodes, matches, settings.second_looks, most, blank
+                )
                 looks += number
             found += map(tuple, spans)
             progress(len(found), len(questions))

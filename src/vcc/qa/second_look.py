@@ -1,7 +1,7 @@
-"""A second look: the passages that a compressed reading points to are read again in full, each with its question.
+"""A second look: the passages that a first reading points to are read again in full, each with its question.
 
-The compressed layers have to find the place, by the nodes they score highest and by the spans they find; the exact
-words are found here.
+The place is found by the nodes that the compressed layers score highest, by the spans they find, and by the words that
+a passage shares with the question (`vcc.qa.words`); the exact answer is found here.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,8 @@ from vcc.data.answers import ScoredSpan, without_overlaps
 from vcc.qa.windows import Bools, Found, Ints, Passage, WindowReader, room
 
 NEAR = 0.3  # a node with less than this part of the best one's score has no chance
-BEHIND = 8.0  # a span whose score is that far below no answer has no chance
+ALIKE = 0.5  # nor a piece that matches the question's words less than this part of the best one
+BEHIND = 8.0  # nor a span whose score is that far below no answer
 
 
 def best_nodes(cut: Cut, tree: SegmentTree, places: Ints, top: int) -> list[list[ScoredSpan]]:
@@ -33,24 +34,27 @@ def best_nodes(cut: Cut, tree: SegmentTree, places: Ints, top: int) -> list[list
     return [[ScoredSpan(*one) for one in zip(*row, strict=True) if one[0] <= one[1]] for row in rows]
 
 
-def passages_to_reread(
-    spans: Sequence[Sequence[ScoredSpan]],
-    nodes: Sequence[Sequence[ScoredSpan]],
-    rooms: Sequence[int],
-    n: int,
-    looks: int,
-) -> list[Passage]:
-    """For each question the passages around its spans and its nodes, by turns, best first, at most `looks`; none where
-    there is no room for them.
+def with_a_chance(
+    spans: Sequence[ScoredSpan], nodes: Sequence[ScoredSpan], matches: Sequence[ScoredSpan]
+) -> list[list[ScoredSpan]]:
+    """Of what points to passages, each best first: the best in any case, the others where they have a chance. The score
+    of a span is its lead over no answer."""
+    return [
+        [span for i, span in enumerate(spans) if i == 0 or span.score > -BEHIND],
+        [node for node in nodes if node.score >= NEAR * nodes[0].score],
+        [match for match in matches if match.score >= ALIKE * matches[0].score],
+    ]
 
-    The best of each in any case; others where they have a chance. The score of a span is its lead over no answer.
-    """
+
+def passages_to_reread(
+    pointers: Sequence[Sequence[Sequence[ScoredSpan]]], rooms: Sequence[int], n: int, looks: int
+) -> list[Passage]:
+    """For each question the passages around what its pointers point to, by turns, best first, at most `looks`; none
+    where there is no room for them. `pointers`: for each question, several lists of spans."""
     chosen: list[Passage] = []
-    for question, (found, opened, size) in enumerate(zip(spans, nodes, rooms, strict=True)):
-        likely = [span for i, span in enumerate(found) if i == 0 or span.score > -BEHIND]
-        near = [node for node in opened if node.score >= NEAR * opened[0].score]
+    for question, (lists, size) in enumerate(zip(pointers, rooms, strict=True)):
         mine: list[Passage] = []
-        for span in (one for pair in zip_longest(likely, near) for one in pair if one is not None):
+        for span in (one for turn in zip_longest(*lists) for one in turn if one is not None):
             if len(mine) == looks or not size:
                 break
             if not any(passage.start <= span.first and span.last < passage.start + size for passage in mine):
@@ -66,17 +70,20 @@ def look_again(
     questions: Sequence[Ints],
     spans: Sequence[Sequence[Found]],
     nodes: Sequence[Sequence[ScoredSpan]],
+    matches: Sequence[Sequence[ScoredSpan]],
     looks: int,
     top: int,
     blank: Bools | None = None,
 ) -> tuple[list[list[Found]], int]:
-    """The best spans of the passages around the spans and nodes that were found, and how many passages these are.
+    """The best spans of the passages around the spans, nodes and matching words that were found, and how many passages
+    these are.
 
     A question that leaves less than a quarter of a window leaves too little to look at: what was found for it stays.
     """
     rooms = [room(question, windows.frame, windows.size) for question in questions]
     rooms = [size if size >= windows.size // 4 else 0 for size in rooms]
-    chosen = passages_to_reread(spans, nodes, rooms, len(ids), looks)
+    pointers = [with_a_chance(*one) for one in zip(spans, nodes, matches, strict=True)]
+    chosen = passages_to_reread(pointers, rooms, len(ids), looks)
     better = windows.look(ids, questions, chosen, rooms, top, blank)
     kept = [new if size else old for new, old, size in zip(better, spans, rooms, strict=True)]
     return [without_overlaps(some, top) for some in kept], len(chosen)

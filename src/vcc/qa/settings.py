@@ -29,13 +29,16 @@ class QaSettings:
     """Spans of a document, or of a passage that is read again, that compete for a question."""
     nodes: int = 40
     """Best nodes of the tree that may point to passages."""
+    matches: int = 40
+    """Pieces of the document that match the question's words best, and may point to passages; 0: none."""
 
     def __post_init__(self) -> None:
         require(number(self.answer_lead), "answer_lead", self.answer_lead, "a number")
         ok = self.clause_lead is None or number(self.clause_lead)
         require(ok, "clause_lead", self.clause_lead, "None or a number")
         require(isinstance(self.framed_windows, bool), "framed_windows", self.framed_windows, "true or false")
-        require(whole(self.second_looks, 0), "second_looks", self.second_looks, "a whole number, at least 0")
+        for name in ("second_looks", "matches"):
+            require(whole(getattr(self, name), 0), name, getattr(self, name), "a whole number, at least 0")
         for name in ("longest_answer", "candidates", "nodes"):
             require(whole(getattr(self, name), 1), name, getattr(self, name), "a whole number, at least 1")
 

@@ -1,0 +1,214 @@
+"""Practice in windows: a question and a passage that answers it, or does not, as a second look meets them.
+
+Half of the paragraphs stand alone, the others among text that has nothing to do with them; of documents, any window
+around an answer. Some questions meet a passage of their own article or document that does not answer them. Where a
+teacher has read a paragraph, its chances for each start and end are learned beside the right ones.
+"""
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
+
+from shipped_model.data import ASKED, Ints, Question, Span, Unit
+from vcc.data.features import Frame
+
+SIZE = 512  # tokens in a window
+ALONE = 0.5  # the share of paragraphs that nothing stands around
+UNANSWERED = 0.15  # the share of questions that meet a passage without their answer
+POOL = 2048  # lessons that are sorted by length, so that batches hold little padding
+TOKENS = 65_536  # in a batch
+
+
+@dataclass(frozen=True)
+class Taught:
+    """What a teacher says of every question of a set."""
+
+    places: Ints  # (2, Q, K) tokens of the paragraph that may be the start, and the end
+    chances: Any  # (2, Q, K) their probabilities
+    none: Any  # (2, Q) the probability that there is none
+
+
+def load_taught(path: Path) -> dict[str, Taught]:
+    """By set."""
+    arrays = dict(np.load(path))
+    names = sorted({key.partition("/")[0] for key in arrays})
+    return {name: Taught(*(arrays[f"{name}/{part}"] for part in ("places", "chances", "none"))) for name in names}
+
+
+@dataclass(frozen=True)
+class Lesson:
+    question: Ints
+    passage: Ints
+    spans: tuple[Span, ...]  # of the passage; none: it holds no answer
+    places: Ints | None = None  # (2, K) a teacher's, in the passage
+    chances: Any = None  # (2, K)
+    none: Any = None  # (2,)
+
+    def __len__(self) -> int:
+        return len(self.question) + len(self.passage) + 3
+
+
+@dataclass(frozen=True)
+class Lessons:
+    """Windows (W, n) to practise on, and what is right."""
+
+    ids: Tensor
+    mask: Tensor
+    types: Tensor
+    outside: Tensor  # (W, n) neither passage nor CLS
+    right: Tensor  # (2, W, n) right starts and ends; the CLS token where there is none
+    taught: Tensor  # (W,) whether a teacher has been asked
+    chances: Tensor  # (2, W, n) what it said
+
+
+@dataclass
+class Practice(IterableDataset[Lessons]):
+    """An endless stream of batches."""
+
+    units: Mapping[str, Sequence[Unit]]  # by set
+    shares: Mapping[str, float]  # how often a question of a set is practised
+    filler: Sequence[Ints]  # running texts to put around paragraphs
+    taught: Mapping[str, Taught]
+    frame: Frame
+    seed: int = 0
+    asked: dict[str, list[tuple[Unit, Question]]] = field(init=False)
+    owned: dict[str, dict[int, list[Unit]]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.asked = {name: [(unit, q) for unit in self.units[name] for q in unit.questions] for name in self.shares}
+        self.owned = {}
+        for name in self.shares:
+            owned = self.owned.setdefault(name, {})
+            for unit in self.units[name]:
+                owned.setdefault(unit.owner, []).append(unit)
+
+    def __iter__(self) -> Iterator[Lessons]:
+        worker = torch.utils.data.get_worker_info()
+        chance = random.Random(self.seed + (worker.id if worker else 0))
+        while True:
+            pool = sorted((self.lesson(chance) for _ in range(POOL)), key=len)
+            batches: list[list[Lesson]] = [[]]
+            for lesson in pool:
+                if batches[-1] and (len(batches[-1]) + 1) * rounded(len(lesson)) > TOKENS:
+                    batches.append([])
+                batches[-1].append(lesson)
+            chance.shuffle(batches)
+            yield from (self.collate(batch) for batch in batches)
+
+    def lesson(self, chance: random.Random) -> Lesson:
+        names = list(self.shares)
+        weights = [self.shares[name] * len(self.asked[name]) for name in names]
+        while True:
+            name = chance.choices(names, weights)[0]
+            unit, question = chance.choice(self.asked[name])
+            room = SIZE - 3 - len(question.ids)
+            if room < SIZE // 4:
+                continue
+            if chance.random() < UNANSWERED or not question.spans:
+                made = self.unanswered(name, unit, question, room, chance)
+            elif len(unit.ids) > room:
+                made = around_answer(unit, question, room, chance)
+            else:
+                made = self.paragraph(name, unit, question, room, chance)
+            if made is not None:
+                return made
+
+    def unanswered(self, name: str, unit: Unit, question: Question, room: int, chance: random.Random) -> Lesson | None:
+        """A passage of the same document or article that does not hold the answer; the question's own paragraph where
+        it is known to hold none."""
+        if not question.spans and len(unit.ids) <= room:
+            return self.paragraph(name, unit, question, room, chance)
+        if len(unit.ids) <= room:
+            others = [other for other in self.owned[name][unit.owner] if other is not unit]
+            if not others:
+                return None
+            passage = chance.choice(others).ids[:room]
+        else:
+            start = chance.randrange(len(unit.ids) - room + 1)
+            passage = unit.ids[start : start + room]
+        answers = [unit.ids[a : b + 1].astype(np.uint16).tobytes() for a, b in question.spans]
+        text = passage.astype(np.uint16).tobytes()
+        return None if any(answer in text for answer in answers) else Lesson(question.ids, passage, ())
+
+    def paragraph(self, name: str, unit: Unit, question: Question, room: int, chance: random.Random) -> Lesson:
+        before = np.zeros(0, np.int32)
+        after = before
+        if chance.random() > ALONE:
+            free = chance.randrange(room - len(unit.ids) + 1)
+            first = chance.randrange(free + 1)
+            text = chance.choice(self.filler)
+            start = chance.randrange(max(len(text) - free, 1))
+            before, after = text[start : start + first], text[start + first : start + free]
+        by = len(before)
+        passage = np.concatenate([before, unit.ids, after])
+        spans = tuple((a + by, b + by) for a, b in question.spans)
+        said = self.taught.get(name)
+        if said is None or question.kind != ASKED:
+            return Lesson(question.ids, passage, spans)
+        i = question.number
+        return Lesson(question.ids, passage, spans, said.places[:, i] + by, said.chances[:, i], said.none[:, i])
+
+    def collate(self, lessons: Sequence[Lesson]) -> Lessons:
+        n, number, frame = rounded(max(map(len, lessons))), len(lessons), self.frame
+        ids = np.zeros((number, n), np.int64)
+        mask, types, outside = (np.zeros((number, n), bool) for _ in range(3))
+        right, taught = np.zeros((2, number, n), bool), np.zeros(number, bool)
+        chances = np.zeros((2, number, n), np.float32)
+        for i, lesson in enumerate(lessons):
+            row = np.concatenate([frame.before, lesson.question, frame.between, lesson.passage, frame.after])
+            first = len(row) - len(frame.after) - len(lesson.passage)
+            ids[i, : len(row)], mask[i, : len(row)], types[i, first : len(row)] = row, True, True
+            outside[i, 1:first] = True
+            outside[i, first + len(lesson.passage) :] = True
+            for a, b in lesson.spans or ((-first, -first),):
+                right[0, i, first + a] = right[1, i, first + b] = True
+            if lesson.places is not None:
+                taught[i] = True
+                for side in (0, 1):
+                    np.add.at(chances[side, i], first + lesson.places[side].astype(np.int64), lesson.chances[side])
+                    chances[side, i, 0] = lesson.none[side]
+        given = (ids, mask, types.astype(np.int64), outside, right, taught, chances)
+        return Lessons(*(torch.from_numpy(part) for part in given))
+
+
+def rounded(n: int) -> int:
+    return min(-(-n // 32) * 32, SIZE)
+
+
+def around_answer(unit: Unit, question: Question, room: int, chance: random.Random) -> Lesson | None:
+    """A window of a document, with one of the answers at any place in it."""
+    a, b = chance.choice(question.spans)
+    if b - a + 1 > room:
+        return None
+    start = chance.randint(max(b + 1 - room, 0), min(a, max(len(unit.ids) - room, 0)))
+    inside = tuple((x - start, y - start) for x, y in question.spans if x >= start and y < start + room)
+    return Lesson(question.ids, unit.ids[start : start + room], inside)
+
+
+def batches(practice: Practice, workers: int) -> Iterator[Lessons]:
+    return iter(DataLoader(practice, batch_size=None, num_workers=workers, prefetch_factor=4 if workers else None))
+
+
+def practice_loss(model: Any, lessons: Lessons, soft: float) -> Tensor:
+    """-log P(one of the right places) and, `soft` of it, the cross entropy with what the teacher says."""
+    device = model.device
+    ids, mask, types, outside, right, taught, chances = (
+        part.to(device, non_blocking=True) for part in vars(lessons).values()
+    )
+    with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        out = model(input_ids=ids, attention_mask=mask, token_type_ids=types)
+    total = torch.zeros((), device=device)
+    for logits, places, said in zip((out.start_logits, out.end_logits), right, chances, strict=True):
+        logs = logits.float().masked_fill(outside, -1e4).log_softmax(1)
+        hard = -logs.masked_fill(~places, -1e4).logsumexp(1)
+        share = said / said.sum(1, keepdim=True).clamp(min=1e-6)
+        gentle = -(share * logs).sum(1)
+        total = total + torch.where(taught, (1 - soft) * hard + soft * gentle, hard).mean()
+    return total / 2

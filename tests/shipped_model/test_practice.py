@@ -1,0 +1,91 @@
+"""Lessons hold the answer where they say, and what a teacher said; a passage without the answer holds it nowhere."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertConfig, BertForQuestionAnswering
+
+from shipped_model import practice
+from shipped_model.data import Question, Unit
+from shipped_model.practice import Practice, Taught, practice_loss
+from vcc.data.features import Frame
+
+FRAME = Frame(np.array([101]), np.array([102]), np.array([102]), 1)
+
+
+def made(length: int, number: int = 6) -> Practice:
+    """Each text has its own answer, tokens 200 + i, at its own place."""
+    rng = np.random.default_rng(length)
+    units = []
+    for i in range(number):
+        ids = rng.integers(300, 400, length)
+        ids[10 + i : 12 + i] = 200 + i
+        units.append(Unit(ids, (Question(np.array([7, 8, 9]), ((10 + i, 11 + i),), number=i),), owner=i // 3))
+    places = np.stack([np.array([[10 + i, 3], [11 + i, 4]]) for i in range(number)], 1)  # (2, Q, 2)
+    taught = {"a_train": Taught(places, np.full((2, number, 2), 0.4), np.full((2, number), 0.2))}
+    filler = [rng.integers(500, 600, 5000)]
+    return Practice({"a_train": units}, {"a_train": 1.0}, filler, taught, FRAME)
+
+
+@pytest.mark.parametrize("length", [60, 2000])
+def test_answers_stand_where_lessons_say(length: int) -> None:
+    lessons, chance = made(length), random.Random(0)
+    some = [lessons.lesson(chance) for _ in range(300)]
+    batch = lessons.collate(some)
+    assert 0.05 < np.mean([not lesson.spans for lesson in some]) < 0.3
+    for i, lesson in enumerate(some):
+        start, end = batch.right[0, i].nonzero().item(), batch.right[1, i].nonzero().item()
+        inside = batch.ids[i, start : end + 1].tolist()
+        if lesson.spans:
+            assert len(set(inside)) == 1 and inside[0] in range(200, 206) and len(inside) == 2
+        else:
+            assert (start, end) == (0, 0), "the CLS token stands for no answer"
+        assert len(lesson) <= practice.SIZE and batch.outside[i, 1:5].all() and not batch.outside[i, 0]
+
+
+def test_a_passage_without_the_answer_holds_it_nowhere() -> None:
+    lessons, chance = made(60), random.Random(0)
+    units = lessons.units["a_train"]
+    for i, unit in enumerate(units):
+        for _ in range(20):
+            other = lessons.unanswered("a_train", unit, unit.questions[0], 400, chance)
+            assert other is not None and 200 + i not in other.passage, "another text of the same owner"
+    lessons.owned["a_train"][0] = [units[0], replace(units[1], ids=np.concatenate([units[1].ids, units[0].ids]))]
+    assert lessons.unanswered("a_train", units[0], units[0].questions[0], 400, chance) is None, (
+        "the only other holds it"
+    )
+
+
+def test_a_teacher_is_heard_at_the_places_it_named() -> None:
+    lessons, chance = made(60), random.Random(1)
+    unit = lessons.units["a_train"][2]
+    for _ in range(20):
+        lesson = lessons.paragraph("a_train", unit, unit.questions[0], 400, chance)
+        batch = lessons.collate([lesson])
+        start = batch.right[0, 0].nonzero().item()
+        assert batch.taught[0] and batch.chances[0, 0, start] == pytest.approx(0.4)
+        assert batch.chances[0, 0, 0] == pytest.approx(0.2)
+        assert batch.chances[0, 0].sum() == pytest.approx(1.0) and batch.chances[1, 0].sum() == pytest.approx(1.0)
+
+
+def test_the_loss_is_cross_entropy_with_the_right_places_and_with_the_teachers_chances() -> None:
+    lessons, chance = made(60), random.Random(2)
+    unit = lessons.units["a_train"][0]
+    batch = lessons.collate([lessons.paragraph("a_train", unit, unit.questions[0], 400, chance)])
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=700, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    model = BertForQuestionAnswering(config).eval()
+    with torch.no_grad():
+        out = model(input_ids=batch.ids, attention_mask=batch.mask, token_type_ids=batch.types)
+        expected = 0.0
+        for side, logits in enumerate((out.start_logits, out.end_logits)):
+            logs = logits[0].masked_fill(batch.outside[0], -1e4).log_softmax(0)
+            hard = -logs[batch.right[side, 0]].item()
+            gentle = -(batch.chances[side, 0] * logs).sum().item()
+            expected += (0.4 * hard + 0.6 * gentle) / 2
+        assert practice_loss(model, batch, 0.6).item() == pytest.approx(expected, rel=1e-5)
