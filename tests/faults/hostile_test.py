@@ -8,6 +8,7 @@ with a limit on its time and memory: torch and the models are imported once.
 
 import argparse
 import contextlib
+import importlib
 import io
 import os
 import random
@@ -29,8 +30,10 @@ import torch  # noqa: E402
 from tests.documents import small_model  # noqa: E402
 from tests.documents.samples import epub_bytes, pdf_bytes  # noqa: E402
 from tests.train import small  # noqa: E402
+from vcc.cli import COMMANDS  # noqa: E402
 from vcc.cli import main as command  # noqa: E402
 from vcc.documents.formats.word import WORD  # noqa: E402
+from vcc.documents.shipped import load_asker  # noqa: E402
 
 torch.set_num_threads(1)  # threads do not survive a fork
 MEMORY = 8 << 30  # bytes a case may map; torch alone maps several
@@ -246,6 +249,14 @@ def verdict(code: int, said: str) -> str:
     )
 
 
+def prepare() -> None:
+    """Import all that the children would import, each for itself."""
+    for target in COMMANDS.values():
+        importlib.import_module(target.partition(":")[0])
+    for name in ("pypdf", "markdown_it", "jinja2", "matplotlib.pyplot", "transformers.models.bert.modeling_bert"):
+        importlib.import_module(name)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=800)
@@ -258,8 +269,10 @@ def main() -> int:
     codes: Counter[int] = Counter()
     failed, began, slowest = 0, time.monotonic(), (0.0, 0)
     with tempfile.TemporaryDirectory() as top:
+        prepare()
         model = small_model.saved(Path(top) / "model")
         encoder = small.encoder(Path(top) / "encoder")
+        load_asker(model)  # the children find it loaded
         for number in range(options.files + options.lines) if options.only is None else (options.only,):
             rng = random.Random(f"{options.seed} {number}")
             place = Path(top) / str(number)
