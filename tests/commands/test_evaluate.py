@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForMultipleChoice
 
 from tests.train import small
 from vcc.cli import main
@@ -79,3 +81,22 @@ def test_out_of_memory_says_what_did_not_fit_and_what_to_try(
     assert run(small.encoder(tmp_path / "model"), tmp_path, tmp_path / "out", "--batch-size", str(batch)) == 1
     said = capsys.readouterr().err
     assert f"length 50 with {batch} examples at a time did not fit" in said and tries in said
+
+
+def test_a_model_whose_weights_are_not_in_its_file_is_not_evaluated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(small.encoder(tmp_path / "model"))
+    config = AutoConfig.from_pretrained(folder)
+    start = ["evaluate", "quality", "--model", str(folder), "--data", small.stories(tmp_path), "--length", "50"]
+    more = ["--device", "cpu", "--out", str(tmp_path / "out"), "--vcc", "false"]
+    AutoModelForMultipleChoice.from_config(config).save_pretrained(folder)
+    assert main([*start, *more]) == 0
+    held = load_file(folder / "model.safetensors")
+    headless = {key: value for key, value in held.items() if not key.startswith("classifier")}
+    renamed = {f"x.{key}": value for key, value in held.items()}
+    for weights in (renamed, headless):
+        save_file(weights, folder / "model.safetensors", {"format": "pt"})
+        capsys.readouterr()
+        assert main([*start, *more]) == 2
+        assert "has no weights" in capsys.readouterr().err

@@ -8,6 +8,7 @@ with a limit on its time and memory: torch and the models are imported once.
 
 import argparse
 import contextlib
+import importlib
 import io
 import os
 import random
@@ -29,8 +30,10 @@ import torch  # noqa: E402
 from tests.documents import small_model  # noqa: E402
 from tests.documents.samples import epub_bytes, pdf_bytes  # noqa: E402
 from tests.train import small  # noqa: E402
+from vcc.cli import COMMANDS  # noqa: E402
 from vcc.cli import main as command  # noqa: E402
 from vcc.documents.formats.word import WORD  # noqa: E402
+from vcc.documents.shipped import load_asker  # noqa: E402
 
 torch.set_num_threads(1)  # threads do not survive a fork
 MEMORY = 8 << 30  # bytes a case may map; torch alone maps several
@@ -158,6 +161,7 @@ VALUES = (
     '0', '-1', '1', 'nan', 'inf', '-inf', '1e400', '2', '99999999999999999999999', '', 'x', '1,2', ',', 'true',
     '\udcff', '\x1b', '-', '--', '.', '/', '/dev/null', '/nowhere/x',
 )  # fmt: skip
+SENSIBLE = ("1", "2", "3", "7", "64", "100", "0.5", "4,1", "8,2,1", "true")
 OPTIONS = {
     "ask": ("--top", "--lead", "--html", "--json", "--no-cache", "--max-size", "--max-nesting", "--model"),
     "review": ("--top", "--html", "--json", "--max-size"),
@@ -194,8 +198,9 @@ def line_case(rng: random.Random, place: Path, model: str, encoder: str) -> list
         "tasks": ["tasks"],
     }[name]  # fmt: skip
     more = []
+    values = VALUES + SENSIBLE * 3  # many of one kind are refused at once, and nothing behind the parser is tried
     for option in rng.sample(OPTIONS[name], rng.randint(1, min(2, len(OPTIONS[name])))):
-        more += [option, rng.choice(VALUES)]
+        more += [option, rng.choice(values)]
     if rng.random() < 0.1:
         rng.shuffle(more)
     if rng.random() < 0.1:
@@ -246,6 +251,14 @@ def verdict(code: int, said: str) -> str:
     )
 
 
+def prepare() -> None:
+    """Import all that the children would import, each for itself."""
+    for target in COMMANDS.values():
+        importlib.import_module(target.partition(":")[0])
+    for name in ("pypdf", "markdown_it", "jinja2", "matplotlib.pyplot", "transformers.models.bert.modeling_bert"):
+        importlib.import_module(name)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=800)
@@ -258,8 +271,10 @@ def main() -> int:
     codes: Counter[int] = Counter()
     failed, began, slowest = 0, time.monotonic(), (0.0, 0)
     with tempfile.TemporaryDirectory() as top:
+        prepare()
         model = small_model.saved(Path(top) / "model")
         encoder = small.encoder(Path(top) / "encoder")
+        load_asker(model)  # the children find it loaded
         for number in range(options.files + options.lines) if options.only is None else (options.only,):
             rng = random.Random(f"{options.seed} {number}")
             place = Path(top) / str(number)

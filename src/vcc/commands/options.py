@@ -186,8 +186,10 @@ def _reader(kind: Any) -> tuple[Callable[[str], Any], str]:
         return _read_bool, "true|false"
     if kind is float:
         return _read_finite, "X"
-    if kind in (int, str, Path):
-        return kind, {int: "N", str: "TEXT", Path: "PATH"}[kind]
+    if kind is int:
+        return _read_whole, "N"
+    if kind in (str, Path):
+        return kind, {str: "TEXT", Path: "PATH"}[kind]
     if origin is Literal:
         return _read_literal(arguments), "|".join(str(value) for value in arguments)
     if origin is Union:
@@ -202,6 +204,16 @@ def _reader(kind: Any) -> tuple[Callable[[str], Any], str]:
         read_tuple.__name__ = f"list such as {shown},{shown}"
         return read_tuple, f"{shown},..."
     raise TypeError(f"an option of type {kind} is not supported")
+
+
+def _read_whole(text: str) -> int:
+    value = int(text)
+    if not -(2**63) < value < 2**63:  # no library counts further
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is too large: it must be less than 2^63")
+    return value
+
+
+_read_whole.__name__ = "int"  # what the parser calls it where it is none
 
 
 def _read_finite(text: str) -> float:
