@@ -48,6 +48,7 @@ def tried(given: argparse.Namespace, place: Path) -> int:
     facts: dict[str, object] = vars(given)
     home = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))  # Ray's sockets allow short names only
     os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}  # of this cluster alone
+    os.environ.update(RAY_raylet_start_wait_time_s="300")  # on a busy machine
     try:
         start_node("--head", f"--port={PORT}", f"--temp-dir={home}", "--include-dashboard=false", cpus=given.cpus)
         head = processes_of(home)

@@ -68,7 +68,13 @@ def long_index(text: Text, asker: Asker, store: Store | None, progress: Progress
         return opened(Path(until.name), time.perf_counter() - start, until)
     model = model_hash(asker)
     path = store.place(text.sha256, model)
-    about = {"format": FORMAT, "text": text.sha256, "model": model, "title": text.title, "source": text.source}
+    about: dict[str, Any] = {
+        "format": FORMAT,
+        "text": text.sha256,
+        "model": model,
+        "title": text.title,
+        "source": text.source,
+    }
     if is_whole(path, about):
         return opened(path)
     store.folder.mkdir(parents=True, exist_ok=True)

@@ -87,6 +87,7 @@ def on_ray(job: Job, chunks: Sequence[Chunk], workers: int | None, address: str)
     there = ray.cluster_resources()
     gpus = int(there.get("GPU", 0))
     most = workers or gpus or int(there.get("CPU", 1))
+    number = min(most, len(chunks))
     context = DataContext.get_current()
     context.enable_progress_bars = False
     blocks = ray.data.from_items([{"chunk": list(chunk)} for chunk in chunks], override_num_blocks=len(chunks))
@@ -94,9 +95,11 @@ def on_ray(job: Job, chunks: Sequence[Chunk], workers: int | None, address: str)
         Actor,
         fn_constructor_args=(job,),
         batch_size=1,
-        compute=ActorPoolStrategy(size=min(most, len(chunks))),
-        num_cpus=0 if gpus else 1,
+        compute=ActorPoolStrategy(min_size=1 if gpus else number, max_size=number),
+        # Half of what a worker uses: those of a lost node must fit on the others, or Ray waits for them for ever.
+        num_cpus=0 if gpus else 0.5,
         num_gpus=1 if gpus else 0,
+        scheduling_strategy="SPREAD",
     )
     for row in done.iter_rows():
         yield row["done"]
