@@ -3,7 +3,6 @@ untouched model is the oracle, and with compression forced."""
 
 import inspect
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -119,7 +118,7 @@ def test_feed_forward_chunks_change_nothing(family: str) -> None:
 # -------------------------------------------------------------------------------------------------- around the library
 
 
-@pytest.mark.parametrize("family", ["bert", "t5"])
+@pytest.mark.parametrize("family", ["bert", pytest.param("t5", marks=pytest.mark.slow)])
 def test_an_exported_program_takes_any_batch_and_says_that_it_takes_one_length(family: str) -> None:
     wrapped = vcc.wrap(build(family, dtype=torch.float32, num_hidden_layers=2, num_layers=2), REAL)
     reader = wrapped.get_encoder() if family in SEQ2SEQ else wrapped
@@ -154,9 +153,8 @@ def test_sentence_transformers_reads_through_a_wrapped_model(tmp_path: Path) -> 
     wrapped = vcc.wrap(build("bert", dtype=torch.float32), REAL)
     wrapped.save_pretrained(tmp_path)
     words.save_pretrained(tmp_path)
-    modules: list[Any] = [sentence_transformers.models.Transformer(str(tmp_path), max_seq_length=60)]
-    modules.append(sentence_transformers.models.Pooling(32))
-    model = sentence_transformers.SentenceTransformer(modules=modules, device="cpu")
+    model = sentence_transformers.SentenceTransformer(str(tmp_path), device="cpu")  # with the mean of all tokens
+    model.max_seq_length = 60
     text = " ".join(["one"] * 100)
     vector = model.encode([text], convert_to_tensor=True)
     reader = model[0].auto_model

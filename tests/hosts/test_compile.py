@@ -1,16 +1,20 @@
 """torch.compile: the whole forward pass is one graph, whatever the masks say; `vcc.compile` buckets lengths."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch._dynamo.backends.debugging import aot_eager
 from torch._dynamo.testing import CompileCounter
+from torch._dynamo.utils import counters
 from transformers import PreTrainedModel
 
 import vcc
 from tests.hosts.models import ONE_EACH, REAL, SEQ2SEQ, SHALLOW, Batch, build, difference, encoded, one, ragged
+from vcc.errors import UsageError
 from vcc.hosts.long_input import find_encoder
+from vcc.hosts.warm_up import warm_up
 
 SETTINGS = vcc.VccConfig(scales=(8, 1), budget=(3,), window=12, window_layers=1, explore=0.0, dense_below=0)
 
@@ -252,3 +256,19 @@ def test_layers_of_a_kind_are_one_region_with_the_same_numbers(learning: bool) -
     names = [str(node.args[1]) for node in graph.graph.nodes if "invoke_subgraph" in str(node.target)]
     assert len(names) > len(set(names)), "a region is used again"
     assert len(set(names)) <= 3
+
+
+@pytest.mark.slow
+def test_graphs_compiled_ahead_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    fast = vcc.compile(shallow("bert", dtype=torch.float32))
+    assert warm_up(fast, (37, 45, 48), vips=4) == 1, "three lengths, one bucket"
+    counters["inductor"].clear()
+    with torch.no_grad():
+        fast(**one(48, vips=4).arguments("bert"))
+    assert counters["inductor"]["fxgraph_cache_hit"] >= 1 and not counters["inductor"]["fxgraph_cache_miss"]
+
+
+def test_only_a_compiled_model_is_warmed_up() -> None:
+    with pytest.raises(UsageError, match="vcc.compile"):
+        warm_up(shallow("bert"), (45,))

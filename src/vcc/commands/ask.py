@@ -11,11 +11,11 @@ from vcc.commands.documents import (
     AS_USUAL,
     File,
     Json,
-    Lead,
     Model,
     Most,
     NoCache,
     Page,
+    Threshold,
     Top,
     answer,
     check_folder,
@@ -38,7 +38,7 @@ def ask(
     file: File,
     question: Annotated[tuple[str, ...], "what to ask; several are answered together; none: you are prompted for them"],
     top: Top = 3,
-    lead: Lead = None,
+    threshold: Threshold = None,
     json: Json = False,
     html: Page = None,
     model: Model = None,
@@ -63,7 +63,7 @@ def ask(
     if each:
         check_questions(question)
         asked = [Question(one) for one in question]
-        return run_fleet(job_of(asked, top, lead, model, most, fleet), [file], out, fleet)
+        return run_fleet(job_of(asked, top, threshold, model, most, fleet), [file], out, fleet)
     if fleet.named or out is not None:
         raise UsageError("--out and the options of many documents go with --each")
     prompted = not question and not json and html is None and file != "-" and sys.stdin.isatty()
@@ -73,8 +73,8 @@ def ask(
         return ask_collection(collection, question, top, documents, json, model, most)
     document = open_document(file, model, no_cache, most)
     if prompted:
-        return converse(document, top, lead)
-    replies, facts = answer(document, question, top, lead)
+        return converse(document, top, threshold)
+    replies, facts = answer(document, question, top, threshold)
     if html is not None:
         write_page(html, report_html(document.content, replies, facts.shown()))
     if json:
@@ -83,12 +83,12 @@ def ask(
         print_replies(Console(highlight=False), document.content, replies, facts.shown())
 
 
-def converse(document: Document, top: int, lead: float | None) -> None:
+def converse(document: Document, top: int, threshold: float | None) -> None:
     """One question after the other until an empty line: the model is loaded once."""
     console = Console(highlight=False)
     console.print(f"{document.title}: {document.index().tokens:,} tokens. An empty line ends.", markup=False)
     while question := prompt():
-        replies, facts = answer(document, [question], top, lead)
+        replies, facts = answer(document, [question], top, threshold)
         print_answers(console, document.content, replies[0])
         console.print(f"{facts.asking:.2f} s\n", style="dim")
 

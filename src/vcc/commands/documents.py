@@ -29,7 +29,7 @@ remarks = Console(stderr=True, highlight=False, soft_wrap=True)  # beside the re
 File = Annotated[str, "text, Markdown, HTML, PDF, DOCX, EPUB, a folder of them, or - for standard input"]
 Model = Annotated[str | None, "folder of a wrapped question-answering model; unless given, the one that comes along"]
 Top = Annotated[int, "answers shown for each question, at most"]
-Lead = Annotated[float | None, "how far an answer must lead over no answer, in logits; unless given, as the model says"]
+Threshold = Annotated[float | None, "how likely an answer must be right, 0 to 1; unless given, as the model says"]
 Json = Annotated[bool, "print JSON for machines"]
 Page = Annotated[Path | None, "write a page that stands alone to this file"]
 NoCache = Annotated[bool, "neither use nor keep an index on disk"]
@@ -70,11 +70,11 @@ def open_document(file: str, model: str | None, no_cache: bool, most: Most = AS_
 
 
 def answer(
-    document: Document, questions: Sequence[str], top: int, lead: float | None
+    document: Document, questions: Sequence[str], top: int, threshold: float | None = None
 ) -> "tuple[tuple[Reply, ...], Facts]":
     """Ask a document; a bar shows how far several questions are."""
     with bar("asking", "questions", len(questions) > 1) as progress:
-        return document.answer(questions, top, lead=lead, progress=progress)
+        return document.answer(questions, top, threshold=threshold, progress=progress)
 
 
 class Speed(ProgressColumn):

@@ -65,13 +65,13 @@ def is_collection(source: str) -> bool:
 
 
 def job_of(
-    questions: "Sequence[Question]", top: int, lead: float | None, model: str | None, most: Most, fleet: Fleet
+    questions: "Sequence[Question]", top: int, threshold: float | None, model: str | None, most: Most, fleet: Fleet
 ) -> "Job":
     """The questions, to every document."""
     from vcc.fleet.job import Job
 
     memory = fleet.memory * 2**20
-    return Job("ask", model, tuple(questions), top, lead, "", most.limits, fleet.seconds, memory)
+    return Job("ask", model, tuple(questions), top, threshold, "", most.limits, fleet.seconds, memory)
 
 
 def run_fleet(job: "Job", files: Sequence[str], out: Path | None, fleet: Fleet) -> None:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from vcc.data.features import tokenize_text
 from vcc.documents.answers import Reply
-from vcc.documents.asker import Asker, Index
+from vcc.documents.asker import Asker, Index, check_threshold
 from vcc.documents.facts import Facts
 from vcc.documents.store import ASIDE, MANIFEST, Store, model_hash
 from vcc.documents.text import Text
@@ -141,16 +141,17 @@ def ask_archive(
     questions: Sequence[str],
     top: int = 3,
     progress: Progress = no_progress,
-    lead: float | None = None,
+    threshold: float | None = None,
 ) -> tuple[tuple[Reply, ...], Facts]:
     """As `Asker.ask`."""
     if top < 1:
         raise UsageError(f"top {top} must be at least 1")
-    start, needed = time.perf_counter(), asker.lead if lead is None else lead
+    check_threshold(threshold)
+    start = time.perf_counter()
     asked = ask_long(asker.qa, index.tree, index.ids, [asker.qa.ids_of(one) for one in questions], top, progress)
     view = Index(index.tree.open(), index.offsets, index.ids, index.seconds)
     replies = [
-        asker.reply(text, view, question, found, top, needed)
+        asker.reply(text, view, question, found, top, threshold)
         for question, found in zip(questions, asked.found, strict=True)
     ]
     asking = time.perf_counter() - start

@@ -16,6 +16,7 @@ from vcc.core.tree import SegmentTree
 from vcc.data.answers import ScoredSpan
 from vcc.data.features import tokenize_text
 from vcc.documents.answers import Reply, answer_at, merge_overlaps
+from vcc.documents.clauses import CLAUSES
 from vcc.documents.facts import Facts
 from vcc.documents.layer_view import LayerView, openness_of
 from vcc.documents.text import Text
@@ -24,6 +25,7 @@ from vcc.errors import DocumentError, ModelError, UsageError
 from vcc.qa.model import Asked, Progress, QaModel, Watch, no_progress
 
 UNLIKELY = 0.01  # a second answer with a smaller score is none
+CLAUSE_TEXTS = frozenset(clause.question for clause in CLAUSES)
 
 Ints = NDArray[np.integer]
 
@@ -56,17 +58,6 @@ class Asker:
     def qa(self) -> QaModel:
         return QaModel(self.model, self.tokenizer)
 
-    @property
-    def lead(self) -> float:
-        """How far an answer must lead over "no answer"."""
-        return self.qa.settings.answer_lead
-
-    @property
-    def clause_lead(self) -> float:
-        """The same for the questions of `vcc review`."""
-        own = self.qa.settings.clause_lead
-        return self.lead if own is None else own
-
     @torch.inference_mode()
     def index(self, document: Text, progress: Progress = no_progress) -> Index:
         """Read the whole document, some windows at a time."""
@@ -98,38 +89,47 @@ class Asker:
         questions: Sequence[str],
         top: int = 3,
         progress: Progress = no_progress,
-        lead: float | None = None,
+        threshold: float | None = None,
     ) -> tuple[tuple[Reply, ...], Facts]:
         """All questions, as many at once as memory allows. A reply without answers: the model finds none.
 
-        `lead`: how far an answer must lead over "no answer"; unless given, as the model's settings say.
+        `threshold`: how likely an answer must be right, from 0 to 1; unless given, as the model's settings say.
         """
+        check_threshold(threshold)
         if top < 1:
             raise UsageError(f"top {top} must be at least 1")
-        start, needed = time.perf_counter(), self.lead if lead is None else lead
+        start = time.perf_counter()
         asked = self.find(index, questions, top, progress)
         replies = [
-            self.reply(document, index, question, spans, top, needed)
+            self.reply(document, index, question, spans, top, threshold)
             for question, spans in zip(questions, asked.found, strict=True)
         ]
         return tuple(replies), facts_of(index, asked, start)
 
     def reply(
-        self, document: Text, index: Index, question: str, found: Sequence[ScoredSpan], top: int, needed: float
+        self,
+        document: Text,
+        index: Index,
+        question: str,
+        found: Sequence[ScoredSpan],
+        top: int,
+        threshold: float | None = None,
     ) -> Reply:
-        """The best spans, scored by their leads; the scores of answers are probabilities among all and "no answer"."""
+        """The best spans, each with the probability that it is right; below the threshold the best one is doubtful."""
         if not found:
             return Reply(question, ())
-        chances = torch.tensor([span.score for span in found] + [0.0]).softmax(0).tolist()
+        settings = self.qa.settings
+        needed = settings.threshold if threshold is None else threshold
+        own = settings.clause_calibration if question in CLAUSE_TEXTS else None
+        chances = (own or settings.calibration).probabilities([span.score for span in found])
         answers = [
             answer_at(document, question, int(index.offsets[span.first, 0]), int(index.offsets[span.last, 1]), chance)
             for span, chance in zip(found, chances, strict=False)
-            if span is found[0] or chance >= UNLIKELY
+            if span is found[0] or chance >= max(UNLIKELY, needed)
         ]
         kept = merge_overlaps((answer for answer in answers if answer.text), top)
-        lead = found[0].score
-        if lead < needed:
-            return Reply(question, (), nearest=kept[0] if kept and lead > 0 else None)
+        if kept and kept[0].score < needed:
+            return Reply(question, (), nearest=kept[0] if kept[0].score >= settings.doubt else None)
         return Reply(question, kept)
 
     @torch.inference_mode()
@@ -150,9 +150,14 @@ class Asker:
             np.stack([token_scores(tree, cut)[0].cpu().numpy()[places] for cut in cuts]),
             tuple(f"layer {layer + 1}" for layer, _ in asked.rows),
             tree.scales,
-            self.reply(document, index, question, asked.found[0], top, self.lead).answers,
+            self.reply(document, index, question, asked.found[0], top).answers,
         )
         return reading, facts_of(index, asked, start)
+
+
+def check_threshold(threshold: float | None) -> None:
+    if threshold is not None and not 0 <= threshold <= 1:
+        raise UsageError(f"threshold {threshold} must be a probability, from 0 to 1")
 
 
 def facts_of(index: Index, asked: Asked, start: float) -> Facts:

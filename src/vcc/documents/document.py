@@ -42,34 +42,37 @@ class Document:
         return self.content.sha256
 
     def ask(
-        self, question: str, top: int = 3, model: str | None = None, lead: float | None = None
+        self, question: str, top: int = 3, threshold: float | None = None, model: str | None = None
     ) -> tuple[Answer, ...]:
-        """The best answers to one question, none if the model finds none."""
-        return self.ask_all([question], top, model, lead)[0].answers
+        """The best answers to one question, each with the probability that it is right; none if the model finds none.
+
+        `threshold`: how likely an answer must be right; unless given, as the model says. With 0, the best spans whatever
+        the model thinks of them.
+        """
+        return self.ask_all([question], top, threshold, model)[0].answers
 
     def ask_all(
-        self, questions: Sequence[str], top: int = 3, model: str | None = None, lead: float | None = None
+        self, questions: Sequence[str], top: int = 3, threshold: float | None = None, model: str | None = None
     ) -> tuple[Reply, ...]:
-        """Several questions at once.
-
-        `lead`: how far an answer must lead over "no answer", in logits; unless given, as the model says.
-        """
-        return self.answer(questions, top, model, lead)[0]
+        """Several questions at once, as in `ask`; a reply may hold a doubtful answer as its `nearest`."""
+        return self.answer(questions, top, model, threshold)[0]
 
     def answer(
         self,
         questions: Sequence[str],
         top: int = 3,
         model: str | None = None,
-        lead: float | None = None,
+        threshold: float | None = None,
         progress: "Progress" = lambda done, total: None,
     ) -> "tuple[tuple[Reply, ...], Facts]":
         """As `ask_all`, with the facts of how the document was read and asked."""
         if self.is_long:
             from vcc.documents.archive import ask_archive
 
-            return ask_archive(self.asker(model), self.content, self.long_index(model), questions, top, progress, lead)
-        return self.asker(model).ask(self.content, self.index(model), questions, top, progress, lead)
+            return ask_archive(
+                self.asker(model), self.content, self.long_index(model), questions, top, progress, threshold
+            )
+        return self.asker(model).ask(self.content, self.index(model), questions, top, progress, threshold)
 
     def see(self, question: str, top: int = 3, model: str | None = None) -> "tuple[LayerView, Facts]":
         """What each compressed layer read closely for a question."""

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from vcc.documents.answers import Reply
 from vcc.documents.document import Document
 from vcc.documents.facts import Facts
-from vcc.documents.question_list import CLAUSE_QUESTIONS
 from vcc.documents.review_table import Question, named
 
 if TYPE_CHECKING:
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
 def ask_list(
     document: Document, questions: Sequence[Question], top: int, progress: "Progress" = lambda done, total: None
 ) -> tuple[list[Reply], Facts]:
-    """The replies, under the names of their questions; for the clauses the model has its own measure of being sure."""
-    clauses = all(question in CLAUSE_QUESTIONS for question in questions)
-    lead = document.asker().clause_lead if clauses else None
-    found, facts = document.answer([question.question for question in questions], top, lead=lead, progress=progress)
+    """The replies, under the names of their questions."""
+    found, facts = document.answer([question.question for question in questions], top, progress=progress)
     return named(found, questions), facts

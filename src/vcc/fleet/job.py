@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vcc.documents.formats.gate import USUAL, Limits
 from vcc.documents.isolated import ReadingError, read_isolated
-from vcc.documents.question_list import CLAUSE_QUESTIONS
 from vcc.documents.review_table import Question, named, row_of
 from vcc.documents.shipped import default_model, load_asker
 from vcc.documents.text import Text
@@ -35,7 +34,7 @@ class Job:
     model: str | None = None
     questions: tuple[Question, ...] = ()
     top: int = 1
-    lead: float | None = None
+    threshold: float | None = None
     store: str = ""  # the folder of indexes; for "index" only
     limits: Limits = USUAL
     seconds: float = 60.0
@@ -52,7 +51,7 @@ class Job:
             "model": {path.name: sha256_of(path) for path in files},
             "questions": [asdict(question) for question in self.questions],
             "top": self.top,
-            "lead": self.lead,
+            "threshold": self.threshold,
             "store": self.store,
             "limits": asdict(self.limits),
             "versions": {name: _version(name) for name in LIBRARIES},
@@ -138,12 +137,11 @@ class Doing:
         if job.doing == "index":
             return [about | self.kept(text)]
         questions = [question.question for question in job.questions]
-        lead = self.asker.clause_lead if job.questions == CLAUSE_QUESTIONS and job.lead is None else job.lead
         if is_long(text):
             index = long_index(text, self.asker, None)
-            replies, facts = ask_archive(self.asker, text, index, questions, job.top, lead=lead)
+            replies, facts = ask_archive(self.asker, text, index, questions, job.top, threshold=job.threshold)
         else:
-            replies, facts = self.asker.ask(text, self.asker.index(text), questions, job.top, lead=lead)
+            replies, facts = self.asker.ask(text, self.asker.index(text), questions, job.top, threshold=job.threshold)
         found = row_of(text, named(replies, job.questions), item.name)
         return list(rows_of(about | {"tokens": facts.tokens}, job.questions, found))
 

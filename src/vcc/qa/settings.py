@@ -6,19 +6,24 @@ from typing import Any
 
 from vcc.config import require, whole
 from vcc.errors import ModelError
+from vcc.qa.calibration import Calibration
 
 KEY = "qa"  # of a Hugging Face configuration
-FORMER = ("answer_lead", "clause_lead", "framed_windows", "second_looks")  # each a key of its own in older models
+FORMER = ("answer_lead", "framed_windows", "second_looks")  # each a key of its own in older models
 
 
 @dataclass(frozen=True)
 class QaSettings:
-    """Leads are differences of logits: how far an answer is ahead of "no answer"."""
+    """What turns spans into answers, and how they are found."""
 
-    answer_lead: float = 0.0
-    """How far an answer must lead over "no answer" to be one."""
-    clause_lead: float | None = None
-    """The same for the questions of `vcc review`, which the model may know by heart; None: as `answer_lead`."""
+    calibration: Calibration = Calibration()
+    """How likely an answer is right."""
+    clause_calibration: Calibration | None = None
+    """The same for the 41 questions of `vcc review`, which the model may know by heart; None: as the others."""
+    threshold: float = 0.5
+    """An answer that is less likely to be right than this is shown as doubtful."""
+    doubt: float = 0.1
+    """What is less likely than this is not shown at all: the model is sure that there is no answer."""
     framed_windows: bool = False
     """Whether each window of a document stands between special tokens, [CLS] window [SEP]."""
     second_looks: int = 0
@@ -33,9 +38,12 @@ class QaSettings:
     """Pieces of the document that match the question's words best, and may point to passages; 0: none."""
 
     def __post_init__(self) -> None:
-        require(number(self.answer_lead), "answer_lead", self.answer_lead, "a number")
-        ok = self.clause_lead is None or number(self.clause_lead)
-        require(ok, "clause_lead", self.clause_lead, "None or a number")
+        for name in ("calibration", "clause_calibration"):
+            if isinstance(given := getattr(self, name), Mapping):  # as JSON has it
+                object.__setattr__(self, name, Calibration(**given))
+        for name in ("threshold", "doubt"):
+            value = getattr(self, name)
+            require(number(value) and 0 <= value <= 1, name, value, "a probability, from 0 to 1")
         require(isinstance(self.framed_windows, bool), "framed_windows", self.framed_windows, "true or false")
         for name in ("second_looks", "matches"):
             require(whole(getattr(self, name), 0), name, getattr(self, name), "a whole number, at least 0")
@@ -59,6 +67,8 @@ def load_settings(config: Any) -> QaSettings:
     kept = getattr(config, KEY, None)
     if kept is None:
         kept = {name: value for name in FORMER if (value := getattr(config, name, None)) is not None}
+        if (lead := kept.pop("answer_lead", None)) is not None:  # as likely as not, where an answer just led enough
+            kept["calibration"] = {"offset": -lead}
     try:
         return QaSettings.from_dict(kept)
     except (TypeError, ValueError) as error:
