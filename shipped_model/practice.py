@@ -78,6 +78,8 @@ class Practice(IterableDataset[Lessons]):
     taught: Mapping[str, Taught]
     frame: Frame
     seed: int = 0
+    alone: float = ALONE
+    tokens: int = TOKENS
     asked: dict[str, list[tuple[Unit, Question]]] = field(init=False)
     owned: dict[str, dict[int, list[Unit]]] = field(init=False)
 
@@ -96,7 +98,7 @@ class Practice(IterableDataset[Lessons]):
             pool = sorted((self.lesson(chance) for _ in range(POOL)), key=len)
             batches: list[list[Lesson]] = [[]]
             for lesson in pool:
-                if batches[-1] and (len(batches[-1]) + 1) * rounded(len(lesson)) > TOKENS:
+                if batches[-1] and (len(batches[-1]) + 1) * rounded(len(lesson)) > self.tokens:
                     batches.append([])
                 batches[-1].append(lesson)
             chance.shuffle(batches)
@@ -140,7 +142,7 @@ class Practice(IterableDataset[Lessons]):
     def paragraph(self, name: str, unit: Unit, question: Question, room: int, chance: random.Random) -> Lesson:
         before = np.zeros(0, np.int32)
         after = before
-        if chance.random() > ALONE:
+        if chance.random() > self.alone:
             free = chance.randrange(room - len(unit.ids) + 1)
             first = chance.randrange(free + 1)
             text = chance.choice(self.filler)

@@ -57,12 +57,7 @@ def prepare(options: PrepareOptions) -> None:
     }
     for kind in SOURCES:
         sets |= {f"{kind.name}_{split}": kind.load(split, source) for split in kind.splits}
-    sets["squad_validation"] = list(Squad().load("validation", source))
-    # Only the published validation half has questions without an answer: half of its articles teach, the others test.
-    articles = list(dict.fromkeys(example.group for example in sets["squad_validation"]))
-    taught = set(articles[: len(articles) // 2])
-    sets["squad2_train"] = [e for e in sets["squad_validation"] if e.group in taught]
-    sets["squad_validation"] = [e for e in sets["squad_validation"] if e.group not in taught]
+    sets["squad2_train"], sets["squad_validation"] = squad_halves(source)
     for name in ("hotpot_train", "hotpot_validation", "musique_train", "musique_validation"):
         sets[name] = [without_yes_no(e) for e in sets[name] if e.answers[0].lower() not in ("yes", "no")]
     units, texts = {}, {}
@@ -89,6 +84,14 @@ def prepare(options: PrepareOptions) -> None:
     )
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
         (out / name).write_bytes((minilm / name).read_bytes())
+
+
+def squad_halves(source: str) -> tuple[list[Example], list[Example]]:
+    """Only the published validation half has questions without an answer: half of its articles teach, others test."""
+    examples = list(Squad().load("validation", source))
+    articles = list(dict.fromkeys(example.group for example in examples))
+    taught = set(articles[: len(articles) // 2])
+    return [e for e in examples if e.group in taught], [e for e in examples if e.group not in taught]
 
 
 def to_units(name: str, examples: Sequence[Example], tokenizer: Any) -> tuple[tuple[Unit, ...], list[dict[str, Any]]]:

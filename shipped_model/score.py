@@ -66,8 +66,8 @@ def score(path: Path, texts: Texts, tokenizer: Any) -> dict[str, Any]:
             lines[line["set"]].append(line)
     scores: dict[str, Any] = {"cuad": contracts(lines["cuad"], texts["cuad"])}
     for name, some in lines.items():
-        if name.startswith("hidden") or name == "hotpot":
-            scores[name] = answers(some, texts["hotpot" if name == "hotpot" else "squad"], tokenizer)
+        if name not in ("cuad", "squad"):
+            scores[name] = answers(some, texts["squad" if name.startswith("hidden") else name], tokenizer)
     scores["squad"] = squad(lines["squad"], texts["squad"])
     return scores
 
@@ -124,25 +124,36 @@ def auc(values: Sequence[float], labels: Sequence[bool]) -> float:
 
 
 def answers(lines: list[dict[str, Any]], texts: list[Any], tokenizer: Any) -> dict[str, float]:
-    """EM and F1 of the best span, whatever is thought of no answer."""
-    examples, predictions = [], []
+    """EM and F1 of the best span where there is an answer, whatever is thought of no answer; how well both are told
+    apart, where a set has questions of both kinds."""
+    examples, pairs = [], []
     for i, line in enumerate(lines):
         q, text, unit = texts[line["question"]]
-        own = next(iter(question.spans for question in unit.questions if question.number == line["question"]))
-        start = line["right"][0][0] - own[0][0] if line["right"] else 0  # of the paragraph in its page
-        span = line["found"][0] if line["found"] else None
-        inside = span is not None and start <= span[1] and span[2] < start + len(unit.ids)
-        said = (
-            slice_of(text, span[1] - start, span[2] - start)
-            if span and inside
-            else (tokenizer.decode(line["words"][0]) if line["words"] else "")
-        )
-        examples.append(Example(str(i), q["question"], "", tuple(q["answers"])))
-        predictions.append(said)
-    pairs = [(said, e.answers) for said, e in zip(predictions, examples, strict=True)]
-    return mean_scores(
+        if not q["answers"]:
+            continue
+        group = text["group"] + text["text"][:50]  # a text: the questions of one are not independent
+        examples.append(Example(str(i), q["question"], "", tuple(q["answers"]), group=group))
+        pairs.append((best_words(line, text, unit, tokenizer), q["answers"]))
+    result = mean_scores(
         {"f1": [best_of(word_f1, *pair) for pair in pairs], "em": [best_of(exact, *pair) for pair in pairs]}, examples
     )
+    result |= {"questions": len(pairs), "texts": len({example.group for example in examples})}
+    if len(pairs) < len(lines):
+        answerable = [bool(texts[line["question"]][0]["answers"]) for line in lines]
+        result |= {"none": len(lines) - len(pairs), "auc": auc([lead(line["found"]) for line in lines], answerable)}
+    return result
+
+
+def best_words(line: dict[str, Any], text: dict[str, Any], unit: Unit, tokenizer: Any) -> str:
+    """The best span as its text has it; as tokens say it, where it lies in what the text was hidden in."""
+    if not line["found"]:
+        return ""
+    own = next(question.spans for question in unit.questions if question.number == line["question"])
+    start = line["right"][0][0] - own[0][0] if line["right"] else 0  # of the paragraph in its page
+    _, first, last, _ = line["found"][0]
+    if start <= first and last < start + len(unit.ids):
+        return slice_of(text, first - start, last - start)
+    return str(tokenizer.decode(line["words"][0]))
 
 
 def squad(lines: list[dict[str, Any]], texts: list[Any]) -> dict[str, float]:
@@ -192,17 +203,18 @@ def markdown(scores: dict[str, Any]) -> str:
         ("CUAD: precision at 80% recall", "cuad", "p80"),
         ("CUAD: best-span F1", "cuad", "best_span_f1"),
         ("CUAD: answer or not, AUC", "cuad", "answer_or_none_auc"),
-        ("SQuAD paragraph alone: F1", "hidden-0", "f1"),
-        ("hidden in 4K tokens: F1", "hidden-4096", "f1"),
-        ("hidden in 16K: F1", "hidden-16384", "f1"),
-        ("hidden in 64K: F1", "hidden-65536", "f1"),
-        ("hidden in 128K: F1", "hidden-131072", "f1"),
-        ("HotpotQA: F1", "hotpot", "f1"),
+        ("SQuAD 2.0: F1 of the best span", "squad", "answerable_f1"),
+        ("SQuAD 2.0: answer or not, AUC", "squad", "auc"),
         ("SQuAD 2.0: F1 at the threshold", "squad", "f1"),
         ("SQuAD 2.0: no answer, found", "squad", "none_found"),
         ("SQuAD 2.0: no answer, right when said", "squad", "none_right"),
         ("SQuAD 2.0: answer, not called none", "squad", "answered"),
     ]
+    for part, found in scores[ways[0]].items():
+        if isinstance(found, dict) and "questions" in found:
+            wanted.append((f"{part}, {found['questions']} questions on {found['texts']} texts: F1", part, "f1"))
+            if "auc" in found:
+                wanted.append((f"{part}, and {found['none']} without: answer or not, AUC", part, "auc"))
     lines = ["| | " + " | ".join(ways) + " |", "|---" * (len(ways) + 1) + "|"]
     for title, part, name in wanted:
         cells = [shown(scores[way].get(part, {}), name) for way in ways]

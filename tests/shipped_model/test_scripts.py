@@ -9,15 +9,22 @@ import pytest
 import torch
 from transformers import BertConfig, BertForQuestionAnswering
 
-from shipped_model import find, prepare, score, speed, train
+from shipped_model import find, prepare, score, speed, teacher, train
 from shipped_model.data import Mixture, Prepared, Question, Unit, save
 from tests.documents import small_model
 from vcc.commands.options import call
 from vcc.documents.shipped import load_asker
 
-SCRIPTS = {"prepare": prepare.prepare, "train": train.train, "score": score.score_all, "speed": speed.speed}
+SCRIPTS = {
+    "prepare": prepare.prepare,
+    "teacher": teacher.teach,
+    "train": train.train,
+    "score": score.score_all,
+    "speed": speed.speed,
+}
 OPTIONS = {
     "prepare": "data minilm out",
+    "teacher": "prepared smollm data minutes rate tokens workers out",
     "train": "prepared out way name layers window-layers score budget minutes rate examples practice taught soft "
     "workers contracts shortest longest looks model",
     "score": "prepared found out",
