@@ -1,5 +1,6 @@
 """What asking returns: spans of the text with a score, gathered under their question."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
@@ -8,10 +9,12 @@ from typing import Any
 from vcc.documents.boxes import Box
 from vcc.documents.text import Text, without_overlaps
 
+PAGE = re.compile(r"(?:.* · )?page (\d+)")  # the label of a page, of a document or of a file in a folder
+
 
 @dataclass(frozen=True)
 class Answer:
-    """text[start:end] of the document answers `question` with this score (0 to 1); `part` says where to find it."""
+    """text[start:end] of the document answers `question`, with this probability of being right; `part` says where it is."""
 
     text: str
     start: int
@@ -20,6 +23,12 @@ class Answer:
     part: str
     question: str
     boxes: tuple[Box, ...] = ()  # where its words stand on the pages of a PDF, a box a line
+
+    @property
+    def page(self) -> int | None:
+        """The page it begins on, where the document has pages."""
+        found = PAGE.fullmatch(self.part)
+        return int(found.group(1)) if found else None
 
 
 @dataclass(frozen=True)
@@ -92,6 +101,7 @@ def _answer_dict(text: Text, answer: Answer) -> dict[str, Any]:
         "end": answer.end,
         "score": round(float(answer.score), 4),
         "part": answer.part,
+        **({"page": answer.page} if answer.page else {}),
         "sentence": " ".join(text.text[first:last].split()),
         **({"boxes": [box._asdict() for box in answer.boxes]} if answer.boxes else {}),
     }

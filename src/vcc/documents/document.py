@@ -46,8 +46,8 @@ class Document:
     ) -> tuple[Answer, ...]:
         """The best answers to one question, each with the probability that it is right; none if the model finds none.
 
-        `threshold`: how likely an answer must be right; unless given, as the model says. With 0, the best spans whatever
-        the model thinks of them.
+        `threshold`: how likely an answer must be right; unless given, as the model says. With 0, the best spans,
+        whatever the model thinks of them.
         """
         return self.ask_all([question], top, threshold, model)[0].answers
 

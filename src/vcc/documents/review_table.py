@@ -1,14 +1,11 @@
 """Many documents, the same questions: one row a document, one cell a question. A value that needs no text beside it."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from vcc.documents.answers import Answer, Reply, excerpt, place_of
 from vcc.documents.text import Text
-
-PAGE = re.compile(r"(?:.* · )?page (\d+)")
 
 
 @dataclass(frozen=True)
@@ -87,12 +84,11 @@ def cell_of(text: Text, reply: Reply) -> tuple[Finding, ...]:
 
 def finding_of(text: Text, answer: Answer, sure: bool = True) -> Finding:
     quote = "".join(excerpt(text, answer, margin=300, longest=2000))
-    page = PAGE.fullmatch(answer.part)
     return Finding(
         " ".join(answer.text.split()),
         quote.strip(),
         place_of(text, answer),
-        int(page.group(1)) if page else None,
+        answer.page,
         answer.start,
         answer.end,
         float(answer.score),

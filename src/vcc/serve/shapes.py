@@ -2,7 +2,7 @@
 
 from vcc.documents.answers import Answer, Reply, place_of
 from vcc.documents.layer_view import LayerView, closest_passages, heat
-from vcc.documents.review_table import PAGE, Finding
+from vcc.documents.review_table import Finding
 from vcc.documents.text import Text
 from vcc.serve import models
 from vcc.serve.library import Entry
@@ -22,14 +22,13 @@ def reply_model(text: Text, reply: Reply, top: int) -> models.ReplyModel:
 
 def answer_model(text: Text, answer: Answer, sure: bool = True) -> models.AnswerModel:
     first, last = text.sentence_around(answer.start, answer.end)
-    page = PAGE.fullmatch(answer.part)
     return models.AnswerModel(
         text=answer.text,
         start=answer.start,
         end=answer.end,
         score=round(float(answer.score), 4),
         place=place_of(text, answer),
-        page=int(page.group(1)) if page else None,
+        page=answer.page,
         sentence=" ".join(text.text[first:last].split()),
         sure=sure,
         boxes=box_models(text, answer.start, answer.end),

@@ -1,0 +1,42 @@
+"""How likely an answer is right, from what a model says of it: logits are no probabilities.
+
+A span is judged by its lead over "no answer" and by its margin over the best other span. How much each of them tells is
+fitted on validation documents (`shipped_model.calibrate`) and kept with the model.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vcc.config import require
+
+FARTHEST = 20.0  # logits; a margin beyond that tells nothing more
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """P(right) = sigmoid(lead x `lead` + margin x `margin` + `offset`). Unfitted, a lead is taken at its word."""
+
+    lead: float = 1.0
+    margin: float = 0.0
+    offset: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("lead", "margin", "offset"):
+            value = getattr(self, name)
+            ok = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+            require(ok, f"calibration.{name}", value, "a finite number")
+        for name in ("lead", "margin"):
+            require(
+                getattr(self, name) >= 0, f"calibration.{name}", getattr(self, name), "at least 0: more is likelier"
+            )
+
+    def probabilities(self, leads: Sequence[float]) -> list[float]:
+        """Of each span of one question, best first, from their leads."""
+        found = []
+        for i, lead in enumerate(leads):
+            others = leads[1:2] if i == 0 else leads[:1]
+            margin = lead - others[0] if others else FARTHEST
+            z = self.lead * lead + self.margin * max(-FARTHEST, min(margin, FARTHEST)) + self.offset
+            found.append(1 / (1 + math.exp(-max(-500.0, min(z, 500.0)))))
+        return found
