@@ -83,7 +83,7 @@ def measured(given: argparse.Namespace) -> dict[str, Any]:
         index = long_index(text, asker, Store(Path(place) / "indexes"))
         reading, read_memory = time.perf_counter() - start, memory.stop()
         memory = Memory()
-        replies, facts = ask_archive(asker, text, index, QUESTIONS, 1, lead=-1e9)
+        replies, facts = ask_archive(asker, text, index, QUESTIONS, 1, threshold=0.0)
         return {
             "tokens": index.tokens,
             "reading_seconds": round(reading, 1),

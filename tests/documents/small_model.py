@@ -56,7 +56,7 @@ def model(seed: int = 0, settings: vcc.VccConfig = SETTINGS) -> Any:
     made = vcc.wrap(BertForQuestionAnswering(config).eval(), settings)
     with torch.no_grad():  # otherwise nearly every random model finds no answer
         made.qa_outputs.weight.mul_(2)
-    set_qa(made, answer_lead=-1e9)
+    set_qa(made, threshold=0.0, doubt=0.0)
     return made
 
 

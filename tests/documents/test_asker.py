@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -16,13 +17,14 @@ from vcc.core.tree import build_tree
 from vcc.data.answers import ScoredSpan
 from vcc.documents.answers import Reply
 from vcc.documents.asker import UNLIKELY, Asker, Index, token_scores
+from vcc.documents.clauses import CLAUSES
 from vcc.documents.document import Document
 from vcc.documents.facts import Facts
 from vcc.documents.shipped import load_asker
 from vcc.documents.text import Part, Text
-from vcc.errors import DocumentError, ModelError
+from vcc.errors import DocumentError, ModelError, UsageError
+from vcc.qa.calibration import Calibration
 from vcc.qa.model import READ_AT_ONCE
-from vcc.qa.windows import best_found
 from vcc.testing import random_rows
 
 QUESTIONS = ["w1 w2 ?", "w3 w4 w5 w6 w7 w8 ?", "w9", "w10 w11 " * 12]
@@ -175,49 +177,52 @@ def test_answers_are_spans_of_the_text_with_probabilities() -> None:
     for reply in replies:
         assert len(reply.answers) == 5
         scores = [answer.score for answer in reply.answers]
-        assert scores == sorted(scores, reverse=True) and 0 <= sum(scores) <= 1
+        assert scores == sorted(scores, reverse=True) and 0 <= scores[-1] <= scores[0] <= 1
         for answer in reply.answers:
             assert document.text[answer.start : answer.end] == answer.text == answer.text.strip() != ""
             assert answer.part in ("page 1", "page 2")
 
 
-def test_an_answer_must_lead_as_far_as_the_model_says() -> None:
+def test_an_answer_must_be_as_likely_as_the_threshold_says() -> None:
     asker, document = small_model.asker(), small_model.document()
+    small_model.set_qa(asker.model, calibration=Calibration(0.1))
     index = asker.index(document)
     logits, none = logits_of(asker, index, ["w1"])
     pairs = logits[0, :, :1] + logits[0, :, 1]
     tokens = torch.arange(len(pairs))
     allowed = (tokens[None] >= tokens[:, None]) & (tokens[None] < tokens[:, None] + 256)
-    lead = float(none[0] - pairs[allowed].max())
-    for needed, found in ((0.01 - lead, False), (-0.01 - lead, True)):
-        small_model.set_qa(asker.model, answer_lead=needed)
-        [reply], _ = asker.ask(document, index, ["w1"])
-        assert bool(reply.answers) is found
+    chance = float(torch.sigmoid(0.1 * (pairs[allowed].max() - none[0])))
+    for needed, found in ((chance + 0.001, False), (chance - 0.001, True)):
+        [given], _ = asker.ask(document, index, ["w1"], threshold=needed)
+        small_model.set_qa(asker.model, threshold=needed)
+        [kept], _ = asker.ask(document, index, ["w1"])
+        assert given == kept and bool(given.answers) is found
+        assert (given.answers[0] if found else given.nearest).score == pytest.approx(chance, abs=1e-5)
+    for wrong in (-0.1, 1.1, float("nan")):
+        with pytest.raises(UsageError, match="threshold"):
+            asker.ask(document, index, ["w1"], threshold=wrong)
 
 
-def test_what_came_nearest_is_told_where_the_model_is_not_sure_enough() -> None:
+def test_a_doubtful_answer_is_told_as_such_and_an_unlikely_one_not_at_all() -> None:
     asker, document = small_model.asker(), small_model.document()
+    small_model.set_qa(asker.model, threshold=0.6, doubt=0.3)
     index = asker.index(document)
-    leading, behind = ([ScoredSpan(3, 5, lead), ScoredSpan(9, 9, lead - 1)] for lead in (2.0, -0.5))
-    sure, unsure, unlikely = (
-        asker.reply(document, index, "w1", spans, 3, needed)
-        for spans, needed in ((leading, 0.0), (leading, 2.5), (behind, 2.5))
-    )
-    assert sure.answers and sure.nearest is None
-    assert unsure.answers == () and unsure.nearest == sure.answers[0]
-    assert unlikely.answers == () and unlikely.nearest is None, "no answer leads"
+    spans = {lead: [ScoredSpan(3, 5, lead), ScoredSpan(9, 9, lead - 1)] for lead in (2.0, 0.0, -1.0)}
+    sure, doubtful, none = (asker.reply(document, index, "w1", some, 3) for some in spans.values())
+    assert [answer.score for answer in sure.answers] == [pytest.approx(0.881, abs=1e-3), pytest.approx(0.731, abs=1e-3)]
+    assert sure.nearest is None
+    assert doubtful.answers == () and doubtful.nearest.score == 0.5
+    assert none.answers == () and none.nearest is None
+    assert asker.reply(document, index, "w1", spans[-1.0], 3, 0.0).answers[0].start == sure.answers[0].start
 
 
-def test_clauses_need_a_lead_of_their_own() -> None:
-    asker = small_model.asker()
-    small_model.set_qa(asker.model, answer_lead=6.0)
-    assert asker.clause_lead == 6.0
-    small_model.set_qa(asker.model, clause_lead=3.0)
-    assert (asker.lead, asker.clause_lead) == (6.0, 3.0)
-    document = small_model.document()
-    index = asker.index(document)
-    replies = [asker.ask(document, index, ["w1"], lead=lead)[0][0] for lead in (1e9, -1e9)]
-    assert [bool(reply.answers) for reply in replies] == [False, True]
+def test_clauses_have_a_calibration_of_their_own() -> None:
+    asker, document = small_model.asker(), small_model.document()
+    small_model.set_qa(asker.model, clause_calibration=Calibration(0.5, 0.0, 1.0))
+    index, clause = asker.index(document), CLAUSES[3].question
+    spans = [ScoredSpan(3, 5, 2.0)]
+    scores = [asker.reply(document, index, one, spans, 1).answers[0].score for one in ("w1", clause)]
+    assert scores == [pytest.approx(1 / (1 + math.exp(-z))) for z in (2.0, 0.5 * 2.0 + 1.0)]
 
 
 def test_seeing_tells_what_the_forward_opened() -> None:
@@ -281,17 +286,10 @@ def test_weights_in_16_bits_are_computed_with_in_32(tmp_path: Any, capfd: pytest
 def test_unlikely_answers_are_left_out_but_never_the_best() -> None:
     asker, document = small_model.asker(), small_model.document()
     index = asker.index(document)
-    logits = torch.zeros(1, 1 + index.tokens, 2)
-    for lead, found in ((0.0, 20), (10.0, 1)):
-        logits[0, 8] = lead
-        (spans,) = best_found(logits, [0], 20, 256)
-        answers = asker.reply(document, index, "w1", spans, 20, asker.lead).answers
-        assert len(answers) == found and all(answer.score >= UNLIKELY for answer in answers)
-    small_model.set_qa(asker.model, answer_lead=-50.0)
-    logits[0, 0] = 20.0
-    (spans,) = best_found(logits, [0], 20, 256)
-    [best] = asker.reply(document, index, "w1", spans, 20, asker.lead).answers
-    assert best.score < UNLIKELY
+    for leads, found in (((1.0, 0.5, -4.0), 3), ((1.0, -4.0, -6.0), 2), ((-6.0, -7.0, -8.0), 1)):
+        spans = [ScoredSpan(5 * i, 5 * i, lead) for i, lead in enumerate(leads)]
+        answers = asker.reply(document, index, "w1", spans, 20).answers
+        assert len(answers) == found and all(answer.score >= UNLIKELY for answer in answers[1:])
 
 
 def test_texts_and_questions_without_words_are_refused() -> None:

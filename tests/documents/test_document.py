@@ -67,10 +67,10 @@ def test_a_document_with_a_store_is_read_once_for_all_processes(
     assert replies == Document(small_model.document(), folders[0]).ask_all(QUESTIONS, top=2)
 
 
-def test_a_lead_and_a_number_of_answers_reach_the_model(folders: tuple[str, str]) -> None:
+def test_a_threshold_and_a_number_of_answers_reach_the_model(folders: tuple[str, str]) -> None:
     document = Document(small_model.document(), folders[0])
     assert len(document.ask(QUESTIONS[0], top=1)) == 1 and len(document.ask(QUESTIONS[0], top=2)) == 2
-    assert document.ask(QUESTIONS[0], lead=1e9) == ()
+    assert document.ask(QUESTIONS[0], threshold=1.0) == ()
 
 
 def test_seeing_shows_the_answers_that_asking_gives(folders: tuple[str, str]) -> None:

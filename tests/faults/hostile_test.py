@@ -163,7 +163,7 @@ VALUES = (
 )  # fmt: skip
 SENSIBLE = ("1", "2", "3", "7", "64", "100", "0.5", "4,1", "8,2,1", "true")
 OPTIONS = {
-    "ask": ("--top", "--lead", "--html", "--json", "--no-cache", "--max-size", "--max-nesting", "--model"),
+    "ask": ("--top", "--threshold", "--html", "--json", "--no-cache", "--max-size", "--max-nesting", "--model"),
     "review": ("--top", "--html", "--json", "--max-size"),
     "see": ("--top", "--html", "--png", "--max-nesting"),
     "index": ("--list", "--clear", "--max-size"),

@@ -7,7 +7,6 @@ The product's side reads texts one by one and asks them as `vcc ask` does.
 from dataclasses import replace
 
 import pytest
-import torch
 from torch import Tensor
 
 from shipped_model.data import Page, Question
@@ -120,6 +119,6 @@ def test_what_is_scored_and_timed_is_what_users_are_shown(framed: bool, looks: i
         for found, shown, reply in zip(measured, asker.find(index, QUESTIONS).found, replies, strict=True):
             check_same(found, shown)
             best, [answer] = found[0], reply.answers
-            chance = torch.tensor([*(one.score for one in found), 0.0]).softmax(0)[0]
+            chance = QaSettings().calibration.probabilities([one.score for one in found])[0]
             assert answer.start == index.offsets[best.first, 0] and answer.end == index.offsets[best.last, 1]
-            assert answer.score == pytest.approx(float(chance), **SAME)
+            assert answer.score == pytest.approx(chance, **SAME)

@@ -11,9 +11,17 @@ from tests.documents import small_model
 from vcc.documents.asker import Asker
 from vcc.documents.shipped import load_asker
 from vcc.errors import ModelError
+from vcc.qa.calibration import Calibration
 from vcc.qa.settings import FORMER, QaSettings, keep_settings, load_settings
 
-GIVEN = QaSettings(answer_lead=7.2, clause_lead=3.0, framed_windows=True, second_looks=12)
+GIVEN = QaSettings(
+    calibration=Calibration(0.2, 0.1, -1.5),
+    clause_calibration=Calibration(0.4),
+    threshold=0.4,
+    doubt=0.05,
+    framed_windows=True,
+    second_looks=12,
+)
 
 
 def test_settings_survive_saving_and_loading(tmp_path: Path) -> None:
@@ -26,12 +34,14 @@ def test_settings_survive_saving_and_loading(tmp_path: Path) -> None:
     assert load_asker(folder).qa.settings == GIVEN
 
 
-def test_the_four_keys_of_older_models_are_understood_until_the_one_is_there() -> None:
+def test_the_keys_of_older_models_are_understood_until_the_one_is_there() -> None:
     config = BertConfig()
     assert load_settings(config) == QaSettings()
-    for name in FORMER:
-        setattr(config, name, getattr(GIVEN, name))
-    assert load_settings(config) == GIVEN
+    config.answer_lead, config.framed_windows, config.second_looks = 7.2, True, 12
+    older = QaSettings(calibration=Calibration(offset=-7.2), framed_windows=True, second_looks=12)
+    assert load_settings(config) == older
+    [chance] = older.calibration.probabilities([7.2])
+    assert chance == 0.5 == older.threshold, "an answer that led just enough is as likely as not"
     keep_settings(config, QaSettings(second_looks=3))
     assert load_settings(config) == QaSettings(second_looks=3)
     assert not set(FORMER) & set(config.to_dict())
@@ -42,8 +52,11 @@ def test_the_four_keys_of_older_models_are_understood_until_the_one_is_there() -
 @pytest.mark.parametrize(
     ("kept", "word"),
     [
-        ({"answer_lead": "much"}, "answer_lead='much'"),
-        ({"clause_lead": True}, "clause_lead=True"),
+        ({"calibration": {"lead": "much"}}, "calibration.lead='much'"),
+        ({"calibration": {"margin": -1.0}}, "calibration.margin=-1.0"),
+        ({"clause_calibration": {"slope": 1.0}}, "slope"),
+        ({"threshold": 1.5}, "threshold=1.5"),
+        ({"doubt": True}, "doubt=True"),
         ({"framed_windows": 1}, "framed_windows=1"),
         ({"second_looks": -1}, "second_looks=-1"),
         ({"candidates": 0}, "candidates=0"),

@@ -14,7 +14,7 @@ PAGE = re.compile(r"(?:.* · )?page (\d+)")  # the label of a page, of a documen
 
 @dataclass(frozen=True)
 class Answer:
-    """text[start:end] of the document answers `question`, with this probability of being right; `part` says where it is."""
+    """text[start:end] of the document answers `question`; `score`: how likely it is right; `part`: where to find it."""
 
     text: str
     start: int
