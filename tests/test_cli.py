@@ -176,6 +176,8 @@ def test_numbers_that_make_no_sense_are_refused_before_anything_is_done(
 
 
 def test_a_message_holds_nothing_that_a_terminal_obeys(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("tasks", "\x1b[2J") == 2
+    assert "\x1b" not in capsys.readouterr().err
     assert run("ask", "no\x1b[2J\x9bsuch\nvcc: forged.txt", "Q") == 2
     assert capsys.readouterr().err == "vcc: no\\x1b[2J\\x9bsuch\\nvcc: forged.txt: no such file\n"
 

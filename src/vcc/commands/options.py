@@ -19,9 +19,10 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from vcc.errors import UsageError
+from vcc.printable import printable
 
 MISSING = inspect.Parameter.empty
 Take = Callable[[dict[str, Any]], Any]  # from all that was on the line, the value of one parameter
@@ -29,7 +30,7 @@ Take = Callable[[dict[str, Any]], Any]  # from all that was on the line, the val
 
 def call(function: Callable[..., Any], arguments: Sequence[str], program: str) -> Any:
     """Parse `arguments` by the signature of `function` and call it."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         program,
         description=inspect.getdoc(function) or "",
         allow_abbrev=False,
@@ -72,6 +73,13 @@ def call(function: Callable[..., Any], arguments: Sequence[str], program: str) -
     for name in [name for name in keywords if signature[name].kind is inspect.Parameter.VAR_KEYWORD]:
         keywords |= keywords.pop(name)
     return function(**keywords)
+
+
+class Parser(argparse.ArgumentParser):
+    """Repeats what was typed wrongly in a form that a terminal shows and does not obey."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(printable(message))
 
 
 def at_least(least: int, **given: float | None) -> None:
