@@ -34,7 +34,7 @@ def test_a_folder_is_indexed_searched_and_asked(model: str, tmp_path: Path, caps
     asker, collection = load_asker(model), Collection(place)
     hits = collection.find(asker, "w1 w2 ?", 3)
     assert [hit.score for hit in hits] == pytest.approx(by_hand(folder, asker, "w1 w2 ?")[:3], abs=2e-3)  # of 16 bits
-    assert main(["ask", str(folder), "w1 w2 ?", "--model", model, "--documents", "2", "--top", "2"]) == 0
+    assert main(["ask", str(folder), "w1 w2 ?", "--model", model, "--documents", "2", "--top", "9"]) == 0
     shown = capsys.readouterr().out
     assert "asked the best 2 of 6 documents" in shown and hits[0].item.name in shown.replace("\n", "")
     assert main(["index", str(folder), "--model", model, "--workers", "1"]) == 0  # nothing is left to do

@@ -29,6 +29,7 @@ from vcc.files import force
 from vcc.qa.model import Asked, Progress, QaModel, no_progress
 from vcc.qa.second_look import best_nodes, look_again
 from vcc.qa.windows import Found, Ints, best_found
+from vcc.qa.words import best_matches
 
 ROOTS = 4096  # nodes of the coarsest scale, at most
 FAN_OUT = 16  # of each scale that is added
@@ -169,7 +170,8 @@ def ask_long(
             spans += best_found(torch.cat([none, tokens], 1), [first], most, settings.longest_answer)[0]
         best = [without_overlaps(spans, most)]
         if settings.second_looks:
-            best, number = look_again(qa.windows, ids, [question], best, nodes, settings.second_looks, most)
+            matches = best_matches(ids, [question], settings.matches)
+            best, number = look_again(qa.windows, ids, [question], best, nodes, matches, settings.second_looks, most)
             looks += number
         found.append(tuple(best[0]))
         progress(len(found), len(questions))
