@@ -45,7 +45,7 @@ BOOK := examples/wuthering-heights.txt
 demo: $(READY) ## Ask a contract and a whole novel on this machine's CPU; pages to look at go to out/demo
 	@mkdir -p $(DEMO)
 	$(BIN)/vcc ask examples/contract.txt "Which law governs this agreement?" "When does it end?" \
-	  "How much insurance must each party have?" --top 1 --html $(DEMO)/contract.html $(ASK_WITH)
+	  "What is the warranty period?" --top 1 --html $(DEMO)/contract.html $(ASK_WITH)
 	$(BIN)/vcc ask $(BOOK) "What is the name of Mr. Heathcliff's dwelling?" \
 	  "What illness did Mrs. Linton have?" --top 1 --html $(DEMO)/novel.html $(ASK_WITH)
 	$(BIN)/vcc see $(BOOK) "What is the name of Mr. Heathcliff's dwelling?" \

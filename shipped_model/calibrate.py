@@ -1,0 +1,139 @@
+"""How likely the best span of a question is right, fitted to what `find` found on validation documents; on a CPU.
+
+python -m shipped_model.calibrate --prepared prepared --found results/found-twice.jsonl.xz
+
+A span is right if it shares at least half of its words (F1) with an answer. Every set counts the same; contracts have a
+calibration of their own. The expected error over ten bins is that of documents which the fit has not seen: each half of
+them is judged by a fit to the other.
+"""
+
+import json
+import lzma
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from shipped_model.score import Texts, load_texts, slice_of
+from vcc.commands.options import call
+from vcc.qa.calibration import FARTHEST, Calibration
+from vcc.tasks.metrics import best_of, word_f1
+
+BINS = 10
+RIGHT = 0.5  # F1
+CLAUSES = "cuad"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The best span of one question."""
+
+    set: str
+    document: str
+    lead: float
+    margin: float
+    right: bool
+    answerable: bool
+
+
+@dataclass(frozen=True)
+class CalibrateOptions:
+    """What is read."""
+
+    prepared: Annotated[Path, "what `prepare` wrote"]
+    found: Annotated[Path, "what `train` found: found-NAME.jsonl.xz"]
+
+
+def calibrate(options: CalibrateOptions) -> None:
+    """Print the calibrations for plain questions and for clauses, their errors, and what thresholds lead to."""
+    judged = list(judge(options.found, load_texts(options.prepared)))
+    for name, some in (
+        ("questions", [one for one in judged if one.set != CLAUSES]),
+        ("clauses", [one for one in judged if one.set == CLAUSES]),
+    ):
+        fitted = fit(some)
+        print(f"{name}: {fitted}, expected error {100 * unseen_error(some):.1f} points, {len(some)} questions")
+        for threshold in (0.2, 0.3, 0.4, 0.5, 0.6):
+            answered, right = at_threshold(some, fitted, threshold)
+            print(f"  at {threshold}: {answered:.0%} of the answerable answered, {right:.0%} of those shown right")
+
+
+def judge(path: Path, texts: Texts) -> Iterator[Judged]:
+    with lzma.open(path, "rt") as file:
+        for line in map(json.loads, file):
+            if line["set"].startswith("hidden") or not line["found"]:
+                continue
+            question, text, _ = texts[line["set"]][line["question"]]
+            leads = sorted((score - none for score, _, _, none in line["found"]), reverse=True)
+            _, first, last, _ = max(line["found"], key=lambda span: span[0] - span[3])
+            f1 = best_of(word_f1, slice_of(text, first, last), question["answers"]) if question["answers"] else 0.0
+            margin = min(leads[0] - leads[1], FARTHEST) if len(leads) > 1 else FARTHEST
+            yield Judged(line["set"], text["group"], leads[0], margin, f1 >= RIGHT, bool(question["answers"]))
+
+
+def weights(judged: Sequence[Judged]) -> Tensor:
+    """Every set counts the same, however many questions it has."""
+    number = Counter(one.set for one in judged)
+    return torch.tensor([1 / number[one.set] for one in judged], dtype=torch.float64)
+
+
+def fit(judged: Sequence[Judged]) -> Calibration:
+    """Logistic regression on lead and margin."""
+    features = torch.tensor([[one.lead, one.margin, 1.0] for one in judged], dtype=torch.float64)
+    right = torch.tensor([float(one.right) for one in judged], dtype=torch.float64)
+    weight, scale = weights(judged), torch.tensor([10.0, 10.0, 1.0], dtype=torch.float64)  # of like size
+    found = torch.zeros(3, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([found], max_iter=500, line_search_fn="strong_wolfe")
+
+    def cost() -> Tensor:
+        optimizer.zero_grad()
+        losses = binary_cross_entropy_with_logits((features / scale) @ found, right, reduction="none")
+        loss = (weight * losses).sum() / weight.sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(cost)  # type: ignore[no-untyped-call]
+    lead, margin, offset = (found.detach() / scale).tolist()
+    return Calibration(round(max(lead, 0.0), 3), round(max(margin, 0.0), 3), round(offset, 2))
+
+
+def chances(judged: Sequence[Judged], fitted: Calibration) -> Tensor:
+    return torch.tensor([fitted.probabilities([one.lead, one.lead - one.margin])[0] for one in judged])
+
+
+def unseen_error(judged: Sequence[Judged]) -> float:
+    """The expected difference between how likely answers were said to be and how many were right, over ten bins."""
+    documents = {name: i % 2 for i, name in enumerate(sorted({one.document for one in judged}))}
+    halves = [[one for one in judged if documents[one.document] == half] for half in (0, 1)]
+    tested = [*halves[0], *halves[1]]
+    said = torch.cat([chances(halves[0], fit(halves[1])), chances(halves[1], fit(halves[0]))])
+    weight, right = weights(tested), torch.tensor([float(one.right) for one in tested])
+    bins = (said * BINS).long().clamp(max=BINS - 1)
+    gaps = [(weight * (said - right))[bins == i].sum().abs() for i in range(BINS)]
+    return float(sum(gaps) / weight.sum())
+
+
+def at_threshold(judged: Sequence[Judged], fitted: Calibration, threshold: float) -> tuple[float, float]:
+    """Of the answerable questions the share that is answered, and of all answers the share that is right; means over
+    the sets."""
+    shares, rights = [], []
+    for name in sorted({one.set for one in judged}):
+        own = [one for one in judged if one.set == name]
+        shown = (chances(own, fitted) >= threshold).tolist()
+        shares.append(mean([yes for yes, one in zip(shown, own, strict=True) if one.answerable]))
+        rights.append(mean([one.right for yes, one in zip(shown, own, strict=True) if yes]))
+    return mean(shares), mean(rights)
+
+
+def mean(values: Sequence[float]) -> float:
+    return sum(values) / max(len(values), 1)
+
+
+if __name__ == "__main__":
+    call(calibrate, sys.argv[1:], "python -m shipped_model.calibrate")
