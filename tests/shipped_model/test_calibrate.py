@@ -1,4 +1,4 @@
-"""A fit finds the calibration that data was drawn from; its error on unseen documents is small, a wrong one's is not."""
+"""A fit finds the calibration that data was drawn from; its error on unseen documents is small, not a wrong one's."""
 
 import random
 

@@ -67,6 +67,8 @@ def kept_collection(source: str, model: str | None, most: Most) -> "Collection |
     from vcc.fleet.collection import Collection, collection_folder
 
     store = default_store()
+    if store.folder is None:
+        return None
     found = Collection(collection_folder(store, source, index_job(model, most, store)))
     return found if found.exists else None
 

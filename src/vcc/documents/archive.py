@@ -62,7 +62,7 @@ def is_long(text: Text) -> bool:
 def long_index(text: Text, asker: Asker, store: Store | None, progress: Progress = no_progress) -> LongIndex:
     """The index that is kept in the store, or a new one; without a store, one that is gone with this value."""
     start = time.perf_counter()
-    if store is None:
+    if store is None or store.folder is None:  # nothing can be kept: there is no home for it
         until = tempfile.TemporaryDirectory(prefix="vcc-")
         write(text, asker, Path(until.name), progress)
         return opened(Path(until.name), time.perf_counter() - start, until)

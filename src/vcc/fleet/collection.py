@@ -61,6 +61,8 @@ class Answered:
 
 def collection_folder(store: Store, source: str, job: Job) -> Path:
     """Where the collection of a source is kept, for the model of a job."""
+    if store.folder is None:
+        raise UsageError("there is no folder to keep a collection in: neither HOME nor XDG_CACHE_HOME names one")
     place = str(Path(source).resolve()) if "://" not in source else source
     return store.folder.parent / "collections" / hashlib.sha256(f"{place} {job.fingerprint}".encode()).hexdigest()[:32]
 
