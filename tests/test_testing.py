@@ -25,7 +25,7 @@ def test_a_float32_host_passes_with_a_tolerance_of_its_own() -> None:
 @pytest.mark.parametrize("family", ["bert", "roberta-prelayernorm"])
 def test_a_wrapped_model_passes(family: str) -> None:
     wrapped: Any = vcc.wrap(build(family), OPEN)
-    check_host(wrapped.host_class(wrapped), width=32)
+    check_host(wrapped.host, width=32)
 
 
 class NoLogCounts(TinyHost):

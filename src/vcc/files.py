@@ -5,12 +5,17 @@ import os
 import tempfile
 from pathlib import Path
 
+from vcc.errors import UsageError
+
 
 def write_whole(path: Path, content: str | bytes) -> None:
     """Write under a new random name beside `path`, force it to disk, and let it take the place in one step.
 
-    A link at `path` is replaced, not followed. The file gets the permissions that any new file of the user gets.
+    A link to a file is replaced, not followed. What is no file, such as a device, is never replaced. The file gets the
+    permissions that any new file of the user gets.
     """
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} cannot be written: it is there, and not a regular file")
     data = content.encode("utf-8") if isinstance(content, str) else content
     descriptor, aside = tempfile.mkstemp(prefix=".writing-", dir=path.parent)
     try:

@@ -9,6 +9,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
 FORMAT = 3  # raised when the tensors change their meaning
 ASIDE = ".writing-"
 MANIFEST, TENSORS = "manifest.json", "index.safetensors"
+# The files of an index; those of a document longer than memory are raw numbers (`vcc.documents.archive`).
+FILES = re.compile(
+    r"manifest\.json|index\.safetensors|ids|offsets|[a-z]+\.json|means|(differences|counts|positions)\.?\d*"
+)
 MANIFEST_LIMITS = Limits(file_bytes=1_000_000)
 IN_THE_WAY = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 DAY = 24 * 3600.0
@@ -156,7 +161,7 @@ class Store:
             if name.startswith(ASIDE) or (len(name) == 32 and set(name) <= set("0123456789abcdef")):
                 path = self.folder / name
                 with suppress(OSError):
-                    if all(file in (MANIFEST, TENSORS) or file.startswith(ASIDE) for file in os.listdir(path)):
+                    if all(FILES.fullmatch(file) or file.startswith(ASIDE) for file in os.listdir(path)):
                         yield path
 
 
