@@ -1,16 +1,18 @@
 # The service with its page, for a CPU, with the model inside. Nothing is fetched when it runs.
 #
-#   docker build -t vcc .
+#   docker build -t vcc --build-arg TORCH_FROM=INDEX .      (INDEX: where CPU builds of torch are; without it the usual build is
+#                                                            taken, which brings gigabytes for GPUs)
 #   docker run --rm -p 127.0.0.1:8756:8756 -e VCC_TOKEN=... --read-only --tmpfs /tmp -v vcc-data:/data vcc
 FROM python:3.11-slim-bookworm AS build
 
 WORKDIR /src
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY src ./src
-# torch by its exact version and from the index of CPU builds: the usual build brings gigabytes for GPUs.
-ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+ARG TORCH_FROM
+# torch first and by its exact version: a range would take the newest.
 RUN python -m venv /opt/vcc \
-    && /opt/vcc/bin/pip install --no-cache-dir --index-url "$TORCH_INDEX" "$(grep '^torch==' constraints.txt)" \
+    && env ${TORCH_FROM:+PIP_INDEX_URL="$TORCH_FROM"} \
+       /opt/vcc/bin/pip install --no-cache-dir "$(grep '^torch==' constraints.txt)" \
     && /opt/vcc/bin/pip install --no-cache-dir -c constraints.txt '.[serve]'
 
 FROM python:3.11-slim-bookworm
