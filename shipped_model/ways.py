@@ -20,8 +20,8 @@ from vcc.core.cut import visited_nodes
 from vcc.core.tree import SegmentTree
 from vcc.data.collate import pad_spans
 from vcc.data.losses import span_loss
-from vcc.encode import Step
-from vcc.qa.model import QaModel, Watch
+from vcc.encode import Step, Watch
+from vcc.qa.model import QaModel
 from vcc.qa.settings import QaSettings
 from vcc.qa.windows import Found, Passage, WindowReader, batch, room, window_logits
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from vcc.commands.options import at_least
 from vcc.data.example import Head
 from vcc.errors import UsageError
+from vcc.hosts.quiet import quiet
 from vcc.tasks import TASKS
 from vcc.tasks.metrics import NoReference
 from vcc.tasks.task import Split, Task
@@ -18,7 +19,7 @@ from vcc.train.objectives import AUTO_CLASSES
 from vcc.train.predict import Predictor
 from vcc.train.processes import rank, world_size
 from vcc.train.scores import score_table, write_scores
-from vcc.train.watch import quiet, say
+from vcc.train.watch import say
 
 
 def evaluate(

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from vcc.commands.options import at_least
 from vcc.data.example import Head
 from vcc.data.features import ExampleTokenizer, TruncationReport
+from vcc.hosts.quiet import quiet
 from vcc.tasks import TASKS
 from vcc.tasks.task import Task
 from vcc.train.draws import TaskExamples, fingerprint
@@ -13,7 +14,7 @@ from vcc.train.models import ModelChoice, choose_head, load_model, load_tokenize
 from vcc.train.objectives import AUTO_CLASSES, Answering
 from vcc.train.predict import Predictor
 from vcc.train.run import Training, fit, settle
-from vcc.train.watch import quiet, say
+from vcc.train.watch import say
 
 SAMPLE = 500  # examples looked at for the report on truncation before training
 

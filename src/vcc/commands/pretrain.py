@@ -11,12 +11,13 @@ from vcc.commands.options import at_least
 from vcc.data.corpus import prepare
 from vcc.data.pretrain import MaskedLM, PretrainDataset, SpanCorruption
 from vcc.errors import UsageError
+from vcc.hosts.quiet import quiet
 from vcc.tasks.paper import ENCODER_DECODER_PRETRAINING, ENCODER_PRETRAINING
 from vcc.train.draws import MaskedSequences
 from vcc.train.models import ModelChoice, load_model, load_tokenizer, reads_and_writes, vip_name
 from vcc.train.objectives import Filling
 from vcc.train.run import Training, fit, settle
-from vcc.train.watch import quiet, say
+from vcc.train.watch import say
 
 ENDLESS = 2**62  # sequences a run may ask for: the corpus is read again and again
 

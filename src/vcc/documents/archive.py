@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from vcc.data.features import tokenize_text
 from vcc.documents.answers import Reply
-from vcc.documents.asker import Asker, Index, check_threshold
+from vcc.documents.asker import Asker, Index, check_wanted, facts_of
 from vcc.documents.facts import Facts
 from vcc.documents.store import ASIDE, MANIFEST, Store, model_hash
 from vcc.documents.text import Text
-from vcc.errors import DocumentError, UsageError
+from vcc.errors import DocumentError
 from vcc.files import write_whole
 from vcc.qa.long_tree import LongTree, ask_long, read_long
 from vcc.qa.model import Progress, no_progress
@@ -144,15 +144,8 @@ def ask_archive(
     threshold: float | None = None,
 ) -> tuple[tuple[Reply, ...], Facts]:
     """As `Asker.ask`."""
-    if top < 1:
-        raise UsageError(f"top {top} must be at least 1")
-    check_threshold(threshold)
+    check_wanted(top, threshold)
     start = time.perf_counter()
     asked = ask_long(asker.qa, index.tree, index.ids, [asker.qa.ids_of(one) for one in questions], top, progress)
     view = Index(index.tree.open(), index.offsets, index.ids, index.seconds)
-    replies = [
-        asker.reply(text, view, question, found, top, threshold)
-        for question, found in zip(questions, asked.found, strict=True)
-    ]
-    asking = time.perf_counter() - start
-    return tuple(replies), Facts(index.tokens, len(questions), asked.rows, index.seconds, asking, asked.passages)
+    return asker.replies(text, view, questions, asked, top, threshold), facts_of(view, asked, start)

@@ -20,9 +20,9 @@ from vcc.documents.clauses import CLAUSES
 from vcc.documents.facts import Facts
 from vcc.documents.layer_view import LayerView, openness_of
 from vcc.documents.text import Text
-from vcc.encode import Step
+from vcc.encode import Step, Watch
 from vcc.errors import DocumentError, ModelError, UsageError
-from vcc.qa.model import Asked, Progress, QaModel, Watch, no_progress
+from vcc.qa.model import Asked, Progress, QaModel, no_progress
 
 UNLIKELY = 0.01  # a second answer with a smaller score is none
 CLAUSE_TEXTS = frozenset(clause.question for clause in CLAUSES)
@@ -95,16 +95,23 @@ class Asker:
 
         `threshold`: how likely an answer must be right, from 0 to 1; unless given, as the model's settings say.
         """
-        check_threshold(threshold)
-        if top < 1:
-            raise UsageError(f"top {top} must be at least 1")
+        check_wanted(top, threshold)
         start = time.perf_counter()
         asked = self.find(index, questions, top, progress)
-        replies = [
-            self.reply(document, index, question, spans, top, threshold)
-            for question, spans in zip(questions, asked.found, strict=True)
-        ]
-        return tuple(replies), facts_of(index, asked, start)
+        return self.replies(document, index, questions, asked, top, threshold), facts_of(index, asked, start)
+
+    def replies(
+        self,
+        document: Text,
+        index: Index,
+        questions: Sequence[str],
+        asked: Asked,
+        top: int,
+        threshold: float | None,
+    ) -> tuple[Reply, ...]:
+        """What was found for each question, as a reply."""
+        found = zip(questions, asked.found, strict=True)
+        return tuple(self.reply(document, index, question, spans, top, threshold) for question, spans in found)
 
     def reply(
         self,
@@ -155,7 +162,9 @@ class Asker:
         return reading, facts_of(index, asked, start)
 
 
-def check_threshold(threshold: float | None) -> None:
+def check_wanted(top: int, threshold: float | None) -> None:
+    if top < 1:
+        raise UsageError(f"top {top} must be at least 1")
     if threshold is not None and not 0 <= threshold <= 1:
         raise UsageError(f"threshold {threshold} must be a probability, from 0 to 1")
 

@@ -22,7 +22,7 @@ from vcc.core.tree import SegmentTree, flatten_tree, project_tree
 from vcc.data.collate import pad_ids
 from vcc.data.features import Frame, tokenize_text
 from vcc.data.framing import framed, framed_places
-from vcc.encode import Step, ask, read_once
+from vcc.encode import Step, Watch, ask, read_once
 from vcc.errors import ModelError, UsageError
 from vcc.hosts.long_input import Wrapped, find_encoder
 from vcc.qa.second_look import best_nodes, look_again
@@ -34,7 +34,6 @@ READ_AT_ONCE = 8192  # tokens between two steps of the progress bar
 ASKED_AT_ONCE = {"cpu": 2**25, "cuda": 2**30}  # bytes of a batch's trees; a CPU is no faster with more
 
 Progress = Callable[[int, int], None]  # tokens read or questions asked, and all of them
-Watch = Callable[[Step], None]
 
 
 def no_progress(done: int, total: int) -> None:

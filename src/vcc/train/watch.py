@@ -12,7 +12,6 @@ from rich.progress import Progress as Bar
 from transformers import TrainerCallback
 
 from vcc.errors import Failure
-from vcc.hosts.quiet import quiet as quiet
 from vcc.train.clock import Clock
 from vcc.train.processes import rank
 
