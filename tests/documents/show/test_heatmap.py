@@ -1,7 +1,6 @@
 import io
 import json
 import re
-import time
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -115,9 +114,7 @@ def test_a_book_stays_light() -> None:
     document = Text(text, "Book", "book.txt", (Part("", 0, len(text)),))
     openness = np.stack([openness_of((16, 1), (rng.choice(n // 16, 90, False),), n) for _ in range(12)])
     view = LayerView("q", offsets, openness, openness, tuple(map(str, range(12))), (16, 1))
-    start = time.perf_counter()
     html = heatmap_html(document, view, {})
-    assert time.perf_counter() - start < 3
     assert html.count("<u ") < 2 * 12 * 90 + 1000 and html.count('class="block"') < 500 and len(html) < 1.3 * len(text)
 
 
