@@ -26,6 +26,7 @@ ABBREVIATION = re.compile(
     re.MULTILINE,
 )
 INSTALL = "pip install 'vcc-transformers[documents]'"  # brings what PDF and PNG need
+BELOW = " · "  # between the names of a part and of what it lies in
 BEGINNING = "beginning"  # the label of what stands before the first heading
 SENTENCE_REACH = 500  # characters looked at on each side of a span; legal sentences can run over a page
 

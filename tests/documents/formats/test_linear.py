@@ -49,6 +49,7 @@ INPUTS: dict[str, tuple[str, int, Callable[[int], bytes | str]]] = {
     "combining marks": ("a.txt", 20000, lambda n: "a" + "\u0301\u0316" * n),
     "marks that only their parts show to be marks": ("a.txt", 20000, lambda n: "a" + "\u0f73" * n),
     "a number of many digits": ("a.txt", 200000, lambda n: "a\n\n1." + "1" * n + "\n\nb"),
+    "sections without lines": ("a.txt", 4000, lambda n: "1. A. " * n),
     "headings in a row": ("a.html", 2000, lambda n: "<h1>a</h1>" * n),
     "headings that are not closed": ("a.html", 2000, lambda n: "<h1>a" * n),
     "tags that are not closed": ("a.html", 40000, lambda n: "<a" * n),

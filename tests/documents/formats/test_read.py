@@ -99,7 +99,7 @@ def test_a_damaged_file_is_a_document_or_a_document_error(tmp_path: Path, kind: 
 def test_plain_headings_and_form_feeds_become_parts(tmp_path: Path) -> None:
     text = "DEED\n\nCHAPTER IV. The Inn\n\nRoom.\n\n## 12. GOVERNING LAW.\n\nThat of Kent.\n\n2. It ends.\n\nSo."
     document = read_text(write(tmp_path / "a.txt", text))
-    assert labels(document) == ["beginning", "CHAPTER IV. The Inn", "12. GOVERNING LAW."] and document.text == text
+    assert labels(document) == ["beginning", "CHAPTER IV. The Inn", "12. GOVERNING LAW"] and document.text == text
     paged = read_text(write(tmp_path / "b.txt", "first\fsecond\f"))
     assert labels(paged) == ["page 1", "page 2"] and part_of(paged, "second") == "page 2"
 

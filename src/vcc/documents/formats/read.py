@@ -14,7 +14,7 @@ from vcc.documents.formats.markup import HTML, MARKDOWN, is_html, is_markdown, r
 from vcc.documents.formats.pdf import is_pdf, read_pdf
 from vcc.documents.formats.plain import read_plain
 from vcc.documents.formats.word import is_docx, read_docx
-from vcc.documents.text import Pieces, Text, join_pieces, place_words, shown_label
+from vcc.documents.text import BELOW, Pieces, Text, join_pieces, place_words, shown_label
 from vcc.errors import DocumentError
 from vcc.printable import printable
 
@@ -114,7 +114,7 @@ def read_folder(folder: Path, limits: Limits = USUAL) -> Pieces:
             continue
         characters += sum(len(body) for _, body in read.pieces)
         limits.check_characters(str(folder), characters)
-        pieces += [(f"{name} · {label}" if label else str(name), body) for label, body in read.pieces]
+        pieces += [(f"{name}{BELOW}{label}" if label else str(name), body) for label, body in read.pieces]
         notes += [f"{name}: {note}" for note in read.notes]
     if not pieces:
         found = "; ".join(notes[:3]) or "it is empty"

@@ -9,7 +9,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from vcc.documents.text import BEGINNING, Text
+from vcc.documents.text import BEGINNING, BELOW, Text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -50,7 +50,7 @@ def _asset(name: str) -> str:
 def blocks(text: Text, size: int) -> Iterator[Block]:
     """Consecutive stretches of about `size` characters that cover the text; they end at blank lines."""
     for part in text.parts:
-        headed = bool(part.label) and text.text.startswith(part.label, part.start)
+        headed = bool(part.label) and text.text.startswith(part.label.split(BELOW)[-1], part.start)
         heading = "" if headed or part.label == BEGINNING else part.label
         start = part.start
         while start < part.end:
