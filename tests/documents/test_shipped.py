@@ -18,6 +18,7 @@ def replies() -> dict[str, Reply]:
         "Which law governs this agreement?",
         "When does it end?",
         "What is the warranty period?",
+        "How much insurance must the distributor carry?",
         "What is the capital of France?",
     ]
     return dict(zip(questions, vcc.read(CONTRACT).ask_all(questions), strict=True))
@@ -34,6 +35,12 @@ def replies() -> dict[str, Reply]:
 def test_it_answers_questions_of_a_contract(replies, question: str, words: str, part: str) -> None:
     best = replies[question].answers[0]
     assert words in best.text and best.part == part and best.score > 0.5
+
+
+def test_a_sum_is_answered_by_a_sum(replies) -> None:
+    reply = replies["How much insurance must the distributor carry?"]
+    best = next(iter(reply.answers), reply.nearest)
+    assert best.text == "$2,000,000 per occurrence and $5,000,000" and best.part == "12. INSURANCE · 12.1 Cover"
 
 
 def test_it_knows_what_is_not_there(replies) -> None:

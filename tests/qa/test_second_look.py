@@ -8,38 +8,91 @@ from vcc.core.tree import build_tree
 from vcc.data.answers import ScoredSpan as Scored
 from vcc.data.features import Frame
 from vcc.data.framing import framed_places
-from vcc.qa.second_look import ALIKE, BEHIND, NEAR, best_nodes, passages_to_reread, with_a_chance
-from vcc.qa.windows import Passage, batch, room
+from vcc.qa.second_look import (
+    ALIKE,
+    BEHIND,
+    CLEAR,
+    FEW,
+    HOPELESS,
+    NEAR,
+    SURE,
+    best_nodes,
+    look_again,
+    passages_to_reread,
+    with_a_chance,
+)
+from vcc.qa.windows import Found, batch, room
 from vcc.testing import random_rows
 
 FRAME = Frame(np.array([101]), np.array([102]), np.array([102]), 1)
 
 
 def test_passages_surround_the_best_spans_and_no_span_is_looked_at_twice() -> None:
-    spans = [[Scored(50, 51, 3.0), Scored(52, 55, 2.0), Scored(10, 12, 1.0), Scored(99, 99, 0.0)], [Scored(0, 3, 0.0)]]
-    pointers = [[some] for some in spans]
-    assert passages_to_reread(pointers, [20, 10], 100, looks=2) == [Passage(0, 40), Passage(0, 1), Passage(1, 0)]
-    last = passages_to_reread(pointers, [20, 10], 100, looks=3)[2]
-    assert last == Passage(0, 80), "the last passage ends with the document"
-    assert passages_to_reread([[[Scored(2, 4, 0.0)]]], [20], 8, looks=1) == [Passage(0, 0)], "shorter than a passage"
-    assert passages_to_reread([[[], []]], [20], 8, looks=1) == []
+    spans = [Scored(50, 51, 3.0), Scored(52, 55, 2.0), Scored(10, 12, 1.0), Scored(99, 99, 0.0)]
+    assert passages_to_reread([spans], 20, 100, looks=2) == [40, 1]
+    assert passages_to_reread([spans], 20, 100, looks=3)[2] == 80, "the last passage ends with the document"
+    assert passages_to_reread([[Scored(2, 4, 0.0)]], 20, 8, looks=1) == [0], "shorter than a passage"
+    assert passages_to_reread([[], []], 20, 8, looks=1) == []
+    assert passages_to_reread([spans], 0, 100, looks=2) == [], "no room beside the question"
 
 
 def test_spans_without_a_chance_are_not_looked_at_but_the_best_one_is() -> None:
-    spans = [[Scored(5, 5, -BEHIND - 1), Scored(90, 90, -BEHIND - 1)], [Scored(5, 5, 0.0), Scored(90, 90, 1 - BEHIND)]]
-    pointers = [with_a_chance(some, [], []) for some in spans]
-    assert [passage.question for passage in passages_to_reread(pointers, [10, 10], 100, looks=6)] == [0, 1, 1]
+    far, near = ([Scored(5, 5, 0.0 - by), Scored(90, 90, 1.0 - by)] for by in (BEHIND + 2, BEHIND))
+    assert len(passages_to_reread(with_a_chance(far, [], []), 10, 100, looks=6)) == 1
+    assert len(passages_to_reread(with_a_chance(near, [], []), 10, 100, looks=6)) == 2
 
 
 def test_spans_nodes_and_matching_words_take_turns() -> None:
     spans = [Scored(5, 5, 2.0), Scored(200, 202, 1.0), Scored(300, 300, 0.0)]
     nodes = [Scored(400, 415, 0.5), Scored(200, 215, 0.4), Scored(500, 515, 0.4 * NEAR)]
     matches = [Scored(704, 831, 9.0), Scored(832, 959, 9.0 * ALIKE), Scored(0, 127, 8.9 * ALIKE)]
-    pointers = [with_a_chance(spans, nodes, matches)]
-    found = passages_to_reread(pointers, [20], 1000, looks=9)
-    starts = [0, 397, 757, 191, 197, 885, 290]
-    assert [passage.start for passage in found] == starts, "the last node and the last match have no chance"
-    assert passages_to_reread(pointers, [20], 1000, looks=3) == found[:3]
+    pointers = with_a_chance(spans, nodes, matches)
+    found = passages_to_reread(pointers, 20, 1000, looks=9)
+    assert found == [0, 397, 757, 191, 197, 885, 290], "the last node and the last match have no chance"
+    assert passages_to_reread(pointers, 20, 1000, looks=3) == found[:3]
+
+
+class Sure:
+    """A reader that finds spans of a fixed lead in every passage, by question, and notes how many it was given."""
+
+    def __init__(self, leads: list[float]) -> None:
+        self.frame, self.size, self.leads = FRAME, 64, leads
+        self.rounds: list[list[int]] = []
+
+    def look(self, ids, questions, chosen, rooms, top, blank):  # type: ignore[no-untyped-def]
+        self.rounds.append([sum(passage.question == i for passage in chosen) for i in range(len(questions))])
+        return [
+            [Found(p.start, p.start + 1, self.leads[i], 0.0) for p in chosen if p.question == i]
+            for i in range(len(questions))
+        ]
+
+    def rounds_for(self, first_leads: list[float], looks: int) -> int:
+        """Asked about 20 places each, all with the lead that the first reading has given them."""
+        questions = [np.arange(5)] * len(first_leads)
+        spans = [[Found(at, at, lead, 0.0) for at in range(0, 2000, 100)] for lead in first_leads]
+        nothing: list[list[Scored]] = [[] for _ in questions]
+        return look_again(self, np.arange(2000), questions, spans, nothing, nothing, looks, 5)[1]  # type: ignore[arg-type]
+
+
+def test_a_question_that_is_decided_gets_no_more_looks() -> None:
+    reader = Sure([CLEAR + 1, HOPELESS - 1, (CLEAR + HOPELESS) / 2])
+    assert reader.rounds_for([0.0] * 3, 12) == 12 + 2 * FEW
+    assert reader.rounds == [[FEW, FEW, FEW], [0, 0, 12 - FEW]]
+
+
+def test_a_sure_first_reading_gets_one_look_unless_that_leaves_it_undecided() -> None:
+    reader = Sure([CLEAR + 1, HOPELESS - 1, (CLEAR + HOPELESS) / 2])
+    assert reader.rounds_for([SURE + 1, SURE + 1, SURE + 1], 12) == 1 + 1 + 12
+    assert reader.rounds == [[1, 1, 1], [0, 0, FEW - 1], [0, 0, 12 - FEW]]
+    far_behind = Sure([HOPELESS - 1])
+    far_behind.rounds_for([-SURE - 1], 12)
+    assert far_behind.rounds == [[1]]
+
+
+def test_no_question_gets_more_looks_than_there_are() -> None:
+    reader = Sure([0.0])
+    assert reader.rounds_for([0.0], 2) == 2 and reader.rounds == [[2]]
+    assert Sure([0.0]).rounds_for([0.0], 0) == 0
 
 
 def test_nodes_are_spans_of_the_document() -> None:

@@ -19,6 +19,7 @@ from vcc.documents.answers import Reply, answer_at, merge_overlaps
 from vcc.documents.clauses import CLAUSES
 from vcc.documents.facts import Facts
 from vcc.documents.layer_view import LayerView, openness_of
+from vcc.documents.short import kind_asked, ranked, shortened
 from vcc.documents.text import Text
 from vcc.encode import Step, Watch
 from vcc.errors import DocumentError, ModelError, UsageError
@@ -125,12 +126,19 @@ class Asker:
         """The best spans, each with the probability that it is right; below the threshold the best one is doubtful."""
         if not found:
             return Reply(question, ())
+        kind = kind_asked(question)
+        if kind is not None:
+            found = ranked(document.text, found, [place(index, span) for span in found], kind)
         settings = self.qa.settings
         needed = settings.threshold if threshold is None else threshold
+
+        def shown(edges: tuple[int, int]) -> tuple[int, int]:
+            return edges if kind is None else shortened(document.text, *edges, kind)
+
         own = settings.clause_calibration if question in CLAUSE_TEXTS else None
         chances = (own or settings.calibration).probabilities([span.score for span in found])
         answers = [
-            answer_at(document, question, int(index.offsets[span.first, 0]), int(index.offsets[span.last, 1]), chance)
+            answer_at(document, question, *shown(place(index, span)), chance)
             for span, chance in zip(found, chances, strict=False)
             if span is found[0] or chance >= max(UNLIKELY, needed)
         ]
@@ -160,6 +168,11 @@ class Asker:
             self.reply(document, index, question, asked.found[0], top).answers,
         )
         return reading, facts_of(index, asked, start)
+
+
+def place(index: Index, span: ScoredSpan) -> tuple[int, int]:
+    """The first and the last + 1 character of a span of tokens."""
+    return int(index.offsets[span.first, 0]), int(index.offsets[span.last, 1])
 
 
 def check_wanted(top: int, threshold: float | None) -> None:

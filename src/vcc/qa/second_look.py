@@ -17,6 +17,9 @@ from vcc.qa.windows import Bools, Found, Ints, Passage, WindowReader, room
 NEAR = 0.3  # a node with less than this part of the best one's score has no chance
 ALIKE = 0.5  # nor a piece that matches the question's words less than this part of the best one
 BEHIND = 8.0  # nor a span whose score is that far below no answer
+SURE = 8.0  # a first reading that leads so far over no answer, or is so far behind, needs one look
+FEW = 3  # looks of other questions, before they may be decided
+HOPELESS, CLEAR = -4.0, 6.0  # leads that decide them
 
 
 def best_nodes(cut: Cut, tree: SegmentTree, places: Ints, top: int) -> list[list[ScoredSpan]]:
@@ -46,22 +49,22 @@ def with_a_chance(
     ]
 
 
-def passages_to_reread(
-    pointers: Sequence[Sequence[Sequence[ScoredSpan]]], rooms: Sequence[int], n: int, looks: int
-) -> list[Passage]:
-    """For each question the passages around what its pointers point to, by turns, best first, at most `looks`; none
-    where there is no room for them. `pointers`: for each question, several lists of spans."""
-    chosen: list[Passage] = []
-    for question, (lists, size) in enumerate(zip(pointers, rooms, strict=True)):
-        mine: list[Passage] = []
-        for span in (one for turn in zip_longest(*lists) for one in turn if one is not None):
-            if len(mine) == looks or not size:
-                break
-            if not any(passage.start <= span.first and span.last < passage.start + size for passage in mine):
-                start = max(0, min((span.first + span.last - size) // 2, n - size))
-                mine.append(Passage(question, start))
-        chosen += mine
-    return chosen
+def passages_to_reread(pointers: Sequence[Sequence[ScoredSpan]], size: int, n: int, looks: int) -> list[int]:
+    """Where the passages of `size` tokens start that the pointers of a question, several lists of spans, point to: by
+    turns, best first, at most `looks` of them."""
+    starts: list[int] = []
+    for span in (one for turn in zip_longest(*pointers) for one in turn if one is not None):
+        if len(starts) == looks or not size:
+            break
+        if not any(start <= span.first and span.last < start + size for start in starts):
+            starts.append(max(0, min((span.first + span.last - size) // 2, n - size)))
+    return starts
+
+
+def undecided(found: Sequence[Found]) -> bool:
+    """Whether more passages may change what is thought of a question: neither is an answer found that leads clearly,
+    nor is nothing like an answer in sight."""
+    return not found or HOPELESS < max(span.score for span in found) < CLEAR
 
 
 def look_again(
@@ -76,14 +79,24 @@ def look_again(
     blank: Bools | None = None,
 ) -> tuple[list[list[Found]], int]:
     """The best spans of the passages around the spans, nodes and matching words that were found, and how many passages
-    these are.
+    these are: a few for every question, one where the first reading was sure, more where these leave it undecided.
 
     A question that leaves less than a quarter of a window leaves too little to look at: what was found for it stays.
     """
     rooms = [room(question, windows.frame, windows.size) for question in questions]
     rooms = [size if size >= windows.size // 4 else 0 for size in rooms]
-    pointers = [with_a_chance(*one) for one in zip(spans, nodes, matches, strict=True)]
-    chosen = passages_to_reread(pointers, rooms, len(ids), looks)
-    better = windows.look(ids, questions, chosen, rooms, top, blank)
-    kept = [new if size else old for new, old, size in zip(better, spans, rooms, strict=True)]
-    return [without_overlaps(some, top) for some in kept], len(chosen)
+    waiting = [
+        passages_to_reread(with_a_chance(*pointers), size, len(ids), looks)
+        for *pointers, size in zip(spans, nodes, matches, rooms, strict=True)
+    ]
+    better: list[list[Found]] = [[] for _ in questions]
+    number = 0  # of passages read
+    some = [1 if found and abs(found[0].score) > SURE else FEW for found in spans]
+    while chosen := [Passage(i, start) for i, starts in enumerate(waiting) for start in starts[: some[i]]]:
+        for i, found in enumerate(windows.look(ids, questions, chosen, rooms, top, blank)):
+            better[i] += found
+            waiting[i] = waiting[i][some[i] :] if undecided(better[i]) else []
+            some[i] = FEW - 1 if some[i] == 1 else looks
+        number += len(chosen)
+    kept = [new if size else list(old) for new, old, size in zip(better, spans, rooms, strict=True)]
+    return [without_overlaps(some, top) for some in kept], number
