@@ -1,0 +1,141 @@
+"""The same reader, three ways to find what it reads: VCC, the 12 best passages by BM25, and every window. On a CPU.
+
+    python -m shipped_model.compare --prepared prepared --questions 24 --out results/compare.json
+
+All ask the model that comes along, on validation texts of more than one window. A set at a time is written to the file;
+what is there already is not asked again.
+"""
+
+import json
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+from transformers import AutoTokenizer
+
+from shipped_model.data import Haystack, Page, Prepared, Unit, hide, load, moved
+from shipped_model.find import KEPT, line
+from shipped_model.score import answers, load_texts, shown
+from shipped_model.ways import ReadByVcc, ReadByWindows, Way
+from vcc.commands.options import call
+from vcc.data.answers import without_overlaps
+from vcc.documents.shipped import SHIPPED, load_asker
+from vcc.qa.model import QaModel
+from vcc.qa.second_look import passages_to_reread
+from vcc.qa.windows import Found, Passage, room
+from vcc.qa.words import best_matches
+
+SETS = ("timeqa", "fairytaleqa", "contractnli", "privacyqa", "medquad", "hotpot", "musique", "maud")
+HIDDEN_AT = (4_096, 8_192)
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """What is compared."""
+
+    prepared: Annotated[Path, "what `prepare` wrote"]
+    out: Annotated[Path, "file to write to"]
+    model: Annotated[Path, "folder of the model"] = SHIPPED
+    questions: Annotated[int, "of each set"] = 24
+    longest: Annotated[int, "tokens of a text; longer ones are left out"] = 12_000
+    threads: Annotated[int, "of a CPU"] = 2
+
+
+@dataclass
+class ReadByWords:
+    """The passages that share the most words with a question, by BM25."""
+
+    qa: QaModel
+
+    @property
+    def model(self) -> Any:
+        return self.qa.model
+
+    def losses(self, pages: Sequence[Page]) -> Iterator[torch.Tensor]:
+        raise NotImplementedError("passages by words are not trained")
+
+    @torch.inference_mode()
+    def find(self, page: Page) -> Sequence[Sequence[Found]]:
+        windows, settings = self.qa.windows, self.qa.settings
+        asked = [question.ids for question in page.questions]
+        rooms = [room(ids, windows.frame, windows.size) for ids in asked]
+        matches = best_matches(page.ids, asked, settings.matches)
+        chosen = [
+            Passage(i, start)
+            for i, (some, size) in enumerate(zip(matches, rooms, strict=True))
+            for start in passages_to_reread([some], size, len(page.ids), settings.second_looks) or [0]
+        ]
+        return windows.look(page.ids, asked, chosen, rooms, settings.candidates)
+
+
+def compare(options: CompareOptions) -> None:
+    """F1 of the best span, whatever is thought of it, by each way on the same questions, with 95% intervals."""
+    torch.set_num_threads(options.threads)
+    qa = load_asker(str(options.model)).qa
+    ways: dict[str, Way] = {"vcc": ReadByVcc(qa), "words": ReadByWords(qa), "windows": ReadByWindows(qa.windows)}
+    data, texts = load(options.prepared / "tokens.npz.xz"), load_texts(options.prepared)
+    tokenizer = AutoTokenizer.from_pretrained(options.prepared)
+    scores = json.loads(options.out.read_text()) if options.out.exists() else {}
+    for name, pages in all_pages(data, options):
+        if name in scores or not pages:
+            continue
+        own = texts["squad" if name.startswith("hidden") else name]
+        scores[name] = {"tokens": sum(len(page.ids) for page in pages) // len(pages)}
+        for kind, way in ways.items():
+            lines = [
+                line(name, question, page, without_overlaps(found, KEPT))
+                for page in pages
+                for question, found in zip(page.questions, way.find(page), strict=True)
+            ]
+            scores[name][kind] = answers(lines, own, tokenizer)
+        options.out.write_text(json.dumps(scores, indent=1))
+        print(name, *(shown(scores[name][kind], "f1") for kind in ways), flush=True)
+    print(markdown(scores, list(ways)))
+
+
+def all_pages(data: Prepared, options: CompareOptions) -> Iterator[tuple[str, list[Page]]]:
+    chance = random.Random(4)
+    paragraphs = data.units["squad_validation"]
+    asked = [(unit, q) for unit in paragraphs for q in unit.questions if q.spans]
+    haystack = Haystack(data.books["validation"], paragraphs)
+    for length in HIDDEN_AT:
+        pages = []
+        for unit, question in chance.sample(asked, min(options.questions, len(asked))):
+            ids, (place,) = hide([unit], haystack, length, chance)
+            pages.append(Page(ids, (moved(question, place),)))
+        yield f"hidden-{length}", pages
+    for name in SETS:
+        units = [unit for unit in data.units.get(f"{name}_validation", ()) if 512 < len(unit.ids) <= options.longest]
+        yield name, some_pages(units, options.questions, chance)
+
+
+def some_pages(units: Sequence[Unit], wanted: int, chance: random.Random) -> list[Page]:
+    """Few questions of each text, of as many texts as there are."""
+    each = max(1, -(-wanted // max(len(units), 1)))
+    pages: list[Page] = []
+    for unit in chance.sample(units, len(units)):
+        answerable = [question for question in unit.questions if question.spans]
+        some = tuple(chance.sample(answerable, min(each, len(answerable))))
+        if some and sum(len(page.questions) for page in pages) < wanted:
+            pages.append(replace(Page(unit.ids, ()), questions=some))
+    return pages
+
+
+def markdown(scores: dict[str, Any], ways: Sequence[str]) -> str:
+    lines = ["| set | questions on texts | tokens | " + " | ".join(ways) + " |", "|---" * (len(ways) + 3) + "|"]
+    for name, found in scores.items():
+        first = found[ways[0]]
+        cells = [shown(found[way], "f1") for way in ways]
+        counts = f"{first['questions']} on {first['texts']}"
+        lines.append(f"| {name} | {counts} | {found['tokens']:,} | " + " | ".join(cells) + " |")
+    means = [sum(found[way]["f1"] for found in scores.values()) / max(len(scores), 1) for way in ways]
+    lines.append("| mean | | | " + " | ".join(f"{mean:.1f}" for mean in means) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    call(compare, sys.argv[1:], "python -m shipped_model.compare")
