@@ -37,7 +37,7 @@ from vcc.documents.shipped import load_asker  # noqa: E402
 
 torch.set_num_threads(1)  # threads do not survive a fork
 MEMORY = 8 << 30  # bytes a case may map; torch alone maps several
-PATIENCE = 6  # times the processor's seconds that a case may take on a busy machine
+PATIENCE = 20  # times the processor's seconds that a case may take on a busy machine
 SUFFIXES = ("txt", "md", "html", "xhtml", "pdf", "docx", "epub", "text", "")
 UNITS = (
     ' ', '\t', '\n', '\r', '\x0c', '\x0b', '\x00', 'a', 'w1 ', '\xe9', '\u0301', '\u0f73', '\u200b', '\u202e',
@@ -268,6 +268,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=int, default=30, help="of the processor, that a case may take")
     parser.add_argument("--only", type=int)
+    parser.add_argument("--first", type=int, default=0, help="go on from this number")
     options = parser.parse_args()
     os.environ.update(HF_HUB_OFFLINE="1", NO_COLOR="1", COLUMNS="100")
     codes: Counter[int] = Counter()
@@ -277,7 +278,8 @@ def main() -> int:
         model = small_model.saved(Path(top) / "model")
         encoder = small.encoder(Path(top) / "encoder")
         load_asker(model)  # the children find it loaded
-        for number in range(options.files + options.lines) if options.only is None else (options.only,):
+        every = range(options.first, options.files + options.lines)
+        for number in every if options.only is None else (options.only,):
             rng = random.Random(f"{options.seed} {number}")
             place = Path(top) / str(number)
             place.mkdir()
