@@ -111,3 +111,5 @@ def test_a_tall_sign_is_cut_to_its_line_and_nothing_else_is() -> None:
     assert even(line_of(tall, raised)) == line_of(tall, raised)  # which of two is the usual one?
     far = (0.7, 0.40, 0.72, 0.60)  # PDFium may take it for the same line
     assert even(line_of(*usual, far))[-1].box == far
+    dots = [PageWord(".", (0.8 + 0.01 * n, 0.218, 0.805 + 0.01 * n, 0.22)) for n in range(9)]
+    assert even(line_of(*usual) + dots) == line_of(*usual) + dots  # most of a line of contents are dots

@@ -84,9 +84,12 @@ def even(line: Line) -> Line:
     """A line whose words are about as tall as each other. Fonts of mathematical signs claim room for the largest one,
     which is on the next line, and an initial letter reaches down to it.
     """
-    top, bottom = (median(word.box[edge] for word in line) for edge in (1, 3))
+    usual = [word.box for word in line if any(map(str.isalnum, word.text))]  # dots and dashes are less tall
+    if len(usual) < 3:
+        return line
+    top, bottom = (median(box[edge] for box in usual) for edge in (1, 3))
     beside = [min(word.box[3], bottom) - max(word.box[1], top) > 0.5 * (bottom - top) for word in line]
-    if len(line) < 3 or sum(beside) < 0.7 * len(line):  # letters that run downwards or aslant
+    if sum(beside) < 0.5 * len(usual):  # letters that run downwards or aslant
         return line
 
     def cut(word: PageWord) -> PageWord:
