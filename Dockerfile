@@ -25,7 +25,7 @@ ENV PATH=/opt/vcc/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     HF_HUB_OFFLINE=1 \
     XDG_CACHE_HOME=/tmp
-USER vcc
+USER 10001
 VOLUME /data
 EXPOSE 8756
 HEALTHCHECK --interval=30s --timeout=5s --start-period=60s \

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-EACH = 14  # PDFs of each program
 CHROMIUM = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
 
 
@@ -108,7 +107,9 @@ PROGRAMS: dict[str, tuple[str, Callable[[str, Path], None]]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    folder = parser.parse_args().folder
+    parser.add_argument("--each", type=int, default=14, help="PDFs of each program")
+    given = parser.parse_args()
+    folder: Path = given.folder
     folder.mkdir(parents=True, exist_ok=True)
     texts = iter(pieces() * 8)
     for name, (program, make) in PROGRAMS.items():
@@ -116,7 +117,7 @@ def main() -> None:
             print(f"{name}: {program} is not installed")
             continue
         made = 0
-        for number in range(EACH):
+        for number in range(given.each):
             with tempfile.TemporaryDirectory() as work:
                 path = Path(work) / f"{name}-{number}.pdf"
                 try:

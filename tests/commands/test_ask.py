@@ -1,6 +1,7 @@
 """The commands on documents, as a person types them."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -241,3 +242,10 @@ def test_a_document_from_a_pipe_is_asked_too(file: str, model: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], input=Path(file).read_bytes(), capture_output=True)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["document"]["title"] == "standard input"
+
+
+def test_looking_after_indexes_costs_no_transformers(tmp_path: Path) -> None:
+    code = "import sys; from vcc.cli import main; main(['index', '--list']); sys.exit('transformers' in sys.modules)"
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.startswith("0 indexes"), done.stderr

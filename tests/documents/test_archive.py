@@ -1,7 +1,11 @@
 """A text that is too long for memory is asked as any other: its index is on disk, whole or absent."""
 
+import errno
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,6 +69,61 @@ def test_reading_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         archive.long_index(small_model.document(), small_model.asker(), Store(tmp_path), stop)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_where_nothing_can_be_kept_it_is_read_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    said: list[str] = []
+    index = archive.long_index(small_model.document(), small_model.asker(), Store(tmp_path / "file", said.append))
+    assert index.until is not None and index.tokens and len(said) == 1 and "no index is kept" in said[0]
+
+
+def test_a_disk_that_fills_up_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(archive, "write_whole", full)
+    said: list[str] = []
+    index = archive.long_index(small_model.document(), small_model.asker(), Store(tmp_path, said.append))
+    assert index.until is not None and "No space left" in said[0] and list(tmp_path.iterdir()) == []
+
+
+def test_of_two_that_index_at_once_the_second_uses_what_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, asker, store, write = small_model.document(), small_model.asker(), Store(tmp_path), archive.write
+
+    def overtaken(*given: Any) -> int:
+        monkeypatch.setattr(archive, "write", write)
+        first = archive.long_index(text, asker, store)  # by another process, meanwhile
+        (first.tree.folder / "manifest.json").touch()
+        inodes.append((first.tree.folder / "means").stat().st_ino)
+        return write(*given)
+
+    inodes: list[int] = []
+    monkeypatch.setattr(archive, "write", overtaken)
+    second = archive.long_index(text, asker, store)
+    assert (second.tree.folder / "means").stat().st_ino == inodes[0]
+    assert [path.name for path in tmp_path.iterdir()] == [second.tree.folder.name]
+
+
+def test_a_pipe_or_a_file_in_its_place_is_replaced(tmp_path: Path) -> None:
+    text, asker, store = small_model.document(), small_model.asker(), Store(tmp_path)
+    path = archive.long_index(text, asker, store).tree.folder
+    (path / "manifest.json").unlink()
+    os.mkfifo(path / "manifest.json")
+    assert archive.long_index(text, asker, store).seconds > 0
+    shutil.rmtree(path)
+    path.touch()
+    assert archive.long_index(text, asker, store).seconds > 0 and archive.long_index(text, asker, store).seconds == 0
+
+
+def test_the_limit_of_the_store_holds_for_long_ones_too(tmp_path: Path) -> None:
+    store = Store(tmp_path, most_bytes=1)
+    for seed in range(3):
+        text = small_model.document(60, seed)
+        kept = archive.long_index(text, small_model.asker(), store).tree.folder
+        assert [entry.path for entry in store.entries()] == [kept]
 
 
 def test_it_cannot_be_shown(tmp_path: Path) -> None:

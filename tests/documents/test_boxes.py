@@ -9,6 +9,7 @@ import pytest
 from tests.documents.samples import pdf_bytes
 from vcc.documents.answers import Reply, answer_at, as_dict
 from vcc.documents.boxes import Box, Word, line_boxes
+from vcc.documents.formats.pdf_words import PageWord, even
 from vcc.documents.formats.read import read_data
 from vcc.documents.text import Text
 from vcc.documents.text_json import text_from_values, text_to_json
@@ -95,3 +96,20 @@ def test_columns_and_pages_are_not_joined_into_one_box() -> None:
 def test_a_text_without_pages_has_no_boxes() -> None:
     text = read_data(b"Plain words.", "a.txt")
     assert text.words == () and text.boxes(0, 5) == ()
+
+
+def line_of(*boxes: tuple[float, float, float, float]) -> list[PageWord]:
+    return [PageWord(f"w{number}", box) for number, box in enumerate(boxes)]
+
+
+def test_a_tall_sign_is_cut_to_its_line_and_nothing_else_is() -> None:
+    usual = [(0.1 * n, 0.20, 0.1 * n + 0.08, 0.22) for n in range(4)]
+    tall, raised = (0.5, 0.19, 0.52, 0.26), (0.6, 0.195, 0.62, 0.22)
+    assert [word.box for word in even(line_of(*usual, tall, raised))] == [*usual, (0.5, 0.20, 0.52, 0.22), raised]
+    down = line_of(*((0.1, 0.1 * n, 0.12, 0.1 * n + 0.02 * n) for n in range(1, 7)))  # letters that run downwards
+    assert even(down) == down
+    assert even(line_of(tall, raised)) == line_of(tall, raised)  # which of two is the usual one?
+    far = (0.7, 0.40, 0.72, 0.60)  # PDFium may take it for the same line
+    assert even(line_of(*usual, far))[-1].box == far
+    dots = [PageWord(".", (0.8 + 0.01 * n, 0.218, 0.805 + 0.01 * n, 0.22)) for n in range(9)]
+    assert even(line_of(*usual) + dots) == line_of(*usual) + dots  # most of a line of contents are dots

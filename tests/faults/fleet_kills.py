@@ -23,6 +23,7 @@ import psutil
 
 from tests.documents import small_model
 from tests.fleet.collections import contracts
+from vcc.fleet.run import CHUNK_ITEMS
 
 RUN = """
 import json, sys
@@ -58,7 +59,7 @@ def tried(given: argparse.Namespace, place: Path) -> int:
     model = small_model.saved(place / "model")
     command = [sys.executable, "-c", RUN, str(folder), model]
     facts: dict[str, object] = vars(given) | {"cores": os.cpu_count()}
-    few = contracts(place / "few", given.workers, 0, given.seed)
+    few = contracts(place / "few", max(given.workers, 1) * CHUNK_ITEMS, 0, given.seed)  # something for every worker
     measured = {}
     for name, workers in (("one_process", 0), ("workers", given.workers)):
         start = timed([*command[:3], str(few), model, str(place / f"few {name}.parquet"), str(workers)])

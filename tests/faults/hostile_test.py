@@ -37,6 +37,7 @@ from vcc.documents.shipped import load_asker  # noqa: E402
 
 torch.set_num_threads(1)  # threads do not survive a fork
 MEMORY = 8 << 30  # bytes a case may map; torch alone maps several
+PATIENCE = 20  # times the processor's seconds that a case may take on a busy machine
 SUFFIXES = ("txt", "md", "html", "xhtml", "pdf", "docx", "epub", "text", "")
 UNITS = (
     ' ', '\t', '\n', '\r', '\x0c', '\x0b', '\x00', 'a', 'w1 ', '\xe9', '\u0301', '\u0f73', '\u200b', '\u202e',
@@ -223,7 +224,8 @@ def run(arguments: list[str], place: Path, seconds: int) -> tuple[int, str]:
             os.environ["XDG_CACHE_HOME"] = str(place / "cache")
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(seconds)
+            resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
+            signal.alarm(PATIENCE * seconds)  # one that waits takes no time of the processor
             sys.stdout = io.TextIOWrapper(os.fdopen(1, "wb", closefd=False), "utf-8", line_buffering=True)
             sys.stderr = io.TextIOWrapper(os.fdopen(2, "wb", closefd=False), "utf-8", line_buffering=True)
             code = command(arguments)
@@ -236,8 +238,8 @@ def run(arguments: list[str], place: Path, seconds: int) -> tuple[int, str]:
 
 def verdict(code: int, said: str) -> str:
     """What is wrong with how a command ended; "" if nothing is."""
-    if code == -signal.SIGALRM:
-        return "it hangs"
+    if code in (-signal.SIGALRM, -signal.SIGXCPU):
+        return "it hangs" if code == -signal.SIGALRM else "it takes too long"
     if code not in (0, 1, 2):
         return f"it ended with {code}: {said[-300:]}"
     if "Traceback" in said or "this is a bug" in said:
@@ -264,8 +266,9 @@ def main() -> int:
     parser.add_argument("--files", type=int, default=800)
     parser.add_argument("--lines", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=int, default=30)
+    parser.add_argument("--seconds", type=int, default=30, help="of the processor, that a case may take")
     parser.add_argument("--only", type=int)
+    parser.add_argument("--first", type=int, default=0, help="go on from this number")
     options = parser.parse_args()
     os.environ.update(HF_HUB_OFFLINE="1", NO_COLOR="1", COLUMNS="100")
     codes: Counter[int] = Counter()
@@ -275,7 +278,8 @@ def main() -> int:
         model = small_model.saved(Path(top) / "model")
         encoder = small.encoder(Path(top) / "encoder")
         load_asker(model)  # the children find it loaded
-        for number in range(options.files + options.lines) if options.only is None else (options.only,):
+        every = range(options.first, options.files + options.lines)
+        for number in every if options.only is None else (options.only,):
             rng = random.Random(f"{options.seed} {number}")
             place = Path(top) / str(number)
             place.mkdir()

@@ -1,6 +1,7 @@
 """Many documents: nothing is lost, nothing is done twice, and who does it does not show."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ import pytest
 from tests.documents import small_model
 from tests.fleet.collections import contracts
 from vcc.documents.document import Document
+from vcc.documents.formats.gate import Limits
 from vcc.documents.formats.read import read_text
 from vcc.documents.review_table import Question
-from vcc.errors import DataError, Failure, UsageError
+from vcc.errors import DataError, DocumentError, Failure, UsageError
 from vcc.fleet import run as running
 from vcc.fleet.job import Job
 from vcc.fleet.run import Engine, run, work_folder
@@ -148,6 +150,49 @@ def test_sources(tmp_path: Path) -> None:
         find_items([str(tmp_path / "none")])
     with pytest.raises(DataError, match="no document of a known kind"):
         find_items([str(folder / "b" / "*.xyz")])
+
+
+def test_what_is_no_file_or_leaves_the_folder_is_not_read(job: Job, tmp_path: Path) -> None:
+    folder = contracts(tmp_path / "in", 2)
+    (tmp_path / "secret.txt").write_text("secret")
+    (folder / "out.txt").symlink_to(tmp_path / "secret.txt")
+    (folder / "loop.txt").symlink_to("loop.txt")
+    (folder / "up").symlink_to("..")
+    (folder / "zero.txt").symlink_to("/dev/zero")
+    (folder / "inside.txt").symlink_to(folder / "b" / "contract 00001.txt")
+    os.mkfifo(folder / "pipe.txt")
+    (folder / os.fsdecode(b"\xff\x1b.txt")).write_text(small_model.text(30))
+    listing = find_items([str(folder)])
+    names = {"a/contract 00000.pdf", "b/contract 00001.txt", "inside.txt", "pipe.txt", "\\udcff\x1b.txt"}
+    assert {item.name for item in listing.items} == names
+    reasons = dict(one.split(": ") for one in listing.skipped)
+    assert "leaves the folder" in reasons["out.txt"] and "leaves the folder" in reasons["zero.txt"]
+    assert "link to nothing" in reasons["loop.txt"] and "not followed" in reasons["up"]
+    assert {item.name for item in find_items([f"{folder}/*.txt"]).items} == {n for n in names if "/" not in n}
+    tally = run(job, listing.items, tmp_path / "out.parquet")  # a pipe that is opened waits for ever
+    assert tally.errors == {"fetch": 1}
+    (wrong,) = [row for row in rows(tmp_path / "out.parquet") if row["kind"]]
+    assert wrong["document"] == "pipe.txt" and "is a named pipe" in wrong["error"]
+
+
+def test_a_file_above_the_limit_is_not_fetched(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"x" * 1001)
+    fsspec.filesystem("memory").pipe("/large/a.txt", b"x" * 1001)
+    for source in (str(tmp_path), "memory://large"):
+        (item,) = find_items([source]).items
+        assert len(item.fetch(Limits(file_bytes=1001))) == 1001
+        with pytest.raises(DocumentError, match="limit of 1,000"):
+            item.fetch(Limits(file_bytes=1000))
+
+
+def test_odd_lines_of_json(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text(json.dumps({"text": "w1 \ud800 w2"}) + "\n")
+    (item,) = find_items([str(path)]).items
+    assert item.fetch() == b"w1 ? w2"
+    path.write_text("[" * 100_000 + "\n")
+    with pytest.raises(DataError, match="line 1 must be a JSON object"):
+        find_items([str(path)])
 
 
 def test_tables_are_sources_and_rows_that_stay_are_not_done_again(job: Job, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """torch.compile: the whole forward pass is one graph, whatever the masks say; `vcc.compile` buckets lengths."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -272,3 +273,12 @@ def test_graphs_compiled_ahead_are_found(tmp_path: Path, monkeypatch: pytest.Mon
 def test_only_a_compiled_model_is_warmed_up() -> None:
     with pytest.raises(UsageError, match="vcc.compile"):
         warm_up(shallow("bert"), (45,))
+
+
+def test_without_a_home_torch_keeps_graphs_where_it_likes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")  # so that it is put back
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
+    model = shallow("bert")
+    assert vcc.compile(model) is model and "TORCHINDUCTOR_CACHE_DIR" not in os.environ

@@ -3,6 +3,7 @@
 It must not crash, answer no 5xx but 503 and 504, keep its memory bounded, and answer an honest request afterwards.
 """
 
+import argparse
 import gzip
 import io
 import random
@@ -23,8 +24,6 @@ from tests.documents import small_model
 from tests.documents.samples import pdf_bytes
 from tests.serve.running import Running, running
 
-REQUESTS = 1_000
-SECONDS = 400  # then it stops, and says how many were sent
 ALLOWED = {503, 504}
 MEMORY = 600_000_000  # bytes that it may grow by
 LIMITS = (
@@ -193,24 +192,28 @@ def attack(service: Running, number: int) -> int:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--requests", type=int, default=1_000, help="the last 200 of them at once")
+    parser.add_argument("--seconds", type=float, default=1_200, help="then it stops, and says how many were sent")
+    given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         model = small_model.saved(Path(folder) / "model")
         with running(Path(folder), "--model", model, *LIMITS) as service:
-            return check(service)
+            return check(service, given.requests, given.seconds)
 
 
-def check(service: Running) -> int:
+def check(service: Running, requests: int, most_seconds: float) -> int:
     good = service.upload(small_model.text(100).encode()).json()["id"]
     before, most, start = service.memory(), 0, time.monotonic()
     codes: Counter[int] = Counter()
     with ThreadPoolExecutor(16) as pool:  # then 200 at once
-        for some in range(0, REQUESTS - 200, 50):
-            if time.monotonic() - start > SECONDS:
+        for some in range(0, requests - 200, 50):
+            if time.monotonic() - start > most_seconds:
                 break
             codes.update(pool.map(lambda n: attack(service, n), range(some, some + 50)))
             most = max(most, service.memory())
     with ThreadPoolExecutor(200) as pool:
-        codes.update(pool.map(lambda n: attack(service, n), range(REQUESTS - 200, REQUESTS)))
+        codes.update(pool.map(lambda n: attack(service, n), range(requests - 200, requests)))
     most = max(most, service.memory())
     honest = service.client().post(f"/v1/documents/{good}/ask", json={"questions": ["w5?"]})
     seconds, grown = time.monotonic() - start, most - before

@@ -39,7 +39,7 @@ def index_collection(source: str, model: str | None, most: Most, fleet: Fleet, s
     from vcc.fleet.shards import Shards
     from vcc.fleet.sources import find_items
 
-    job, listing = index_job(model, most, store, fleet), find_items([source], fleet.column)
+    job, listing = index_job(model, most, store, fleet), find_items([source], fleet.column, most.limits)
     collection = Collection(collection_folder(store, source, job))
     workers = fleet.workers or (None if fleet.ray else default_workers())
     if fleet.dry_run:

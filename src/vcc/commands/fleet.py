@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from vcc.commands.documents import Most, remarks, wrote
 from vcc.errors import Failure, UsageError
+from vcc.printable import printable
 
 if TYPE_CHECKING:  # they import pyarrow and fsspec, which the commands on one document do not need
     from vcc.documents.review_table import Question
@@ -83,9 +84,9 @@ def run_fleet(job: "Job", files: Sequence[str], out: Path | None, fleet: Fleet) 
     if out is None:
         raise UsageError("many documents become a table: name it with --out, ending in .parquet, .csv or .xlsx")
     check_output(out)
-    listing = find_items(files, fleet.column)
+    listing = find_items(files, fleet.column, job.limits)
     for name in listing.skipped[:10]:
-        remarks.print(f"skipped {name}", markup=False, style="yellow")
+        remarks.print(f"skipped {printable(name)}", markup=False, style="yellow")
     if len(listing.skipped) > 10:
         remarks.print(f"skipped {len(listing.skipped) - 10:,} more", style="yellow")
     workers = fleet.workers or (None if fleet.ray else default_workers())

@@ -10,7 +10,6 @@ from rich.filesize import decimal
 from vcc.commands.collection import index_collection
 from vcc.commands.documents import AS_USUAL, Model, Most, bar
 from vcc.commands.fleet import ALONE, Fleet, is_collection
-from vcc.documents.archive import LongIndex, is_long, long_index
 from vcc.documents.formats.read import read_text
 from vcc.documents.shipped import load_asker
 from vcc.documents.store import Store, as_tensors, default_store
@@ -52,6 +51,8 @@ def index(
 
 def keep(store: Store, text: Text, model: str | None) -> str:
     """Index one text, if it is not yet: one line about it."""
+    from vcc.documents.archive import LongIndex, is_long, long_index  # imports transformers: --list needs none of it
+
     asker = load_asker(model)
     start = time.perf_counter()
     with bar("reading", "tokens") as progress:

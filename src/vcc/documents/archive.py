@@ -10,6 +10,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from vcc.data.features import tokenize_text
 from vcc.documents.answers import Reply
 from vcc.documents.asker import Asker, Index, check_wanted, facts_of
 from vcc.documents.facts import Facts
-from vcc.documents.store import ASIDE, MANIFEST, Store, model_hash
+from vcc.documents.store import ASIDE, MANIFEST, DamagedError, Store, model_hash, move_in, read_manifest
 from vcc.documents.text import Text
 from vcc.errors import DocumentError
 from vcc.files import write_whole
@@ -61,12 +62,9 @@ def is_long(text: Text) -> bool:
 
 def long_index(text: Text, asker: Asker, store: Store | None, progress: Progress = no_progress) -> LongIndex:
     """The index that is kept in the store, or a new one; without a store, one that is gone with this value."""
-    start = time.perf_counter()
     if store is None or store.folder is None:  # nothing can be kept: there is no home for it
-        until = tempfile.TemporaryDirectory(prefix="vcc-")
-        write(text, asker, Path(until.name), progress)
-        return opened(Path(until.name), time.perf_counter() - start, until)
-    model = model_hash(asker)
+        return temporary_index(text, asker, progress)
+    start, model = time.perf_counter(), model_hash(asker)
     path = store.place(text.sha256, model)
     about: dict[str, Any] = {
         "format": FORMAT,
@@ -76,19 +74,32 @@ def long_index(text: Text, asker: Asker, store: Store | None, progress: Progress
         "source": text.source,
     }
     if is_whole(path, about):
+        with suppress(OSError):
+            os.utime(path)  # when it was last asked for
         return opened(path)
-    store.folder.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=ASIDE, dir=store.folder))
     try:
-        about["tokens"] = write(text, asker, aside, progress)
-        about["sizes"] = {file.name: file.stat().st_size for file in aside.iterdir()}
-        write_whole(aside / MANIFEST, json.dumps(about, indent=1))
-        shutil.rmtree(path, ignore_errors=True)
-        os.rename(aside, path)
-    except BaseException:  # Ctrl-C too
-        shutil.rmtree(aside, ignore_errors=True)
-        raise
+        store.folder.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=ASIDE, dir=store.folder))
+        try:
+            about["tokens"] = write(text, asker, aside, progress)
+            about["sizes"] = {file.name: file.stat().st_size for file in aside.iterdir()}
+            write_whole(aside / MANIFEST, json.dumps(about, indent=1))
+            if not is_whole(path, about):  # another process may have been faster, and is asking its own by now
+                move_in(aside, path)
+        finally:  # also after Ctrl-C
+            shutil.rmtree(aside, ignore_errors=True)
+    except OSError as error:  # the disk is full, the folder may not be written, ...
+        store.tell(f"no index is kept in {store.folder}: {error}")
+        return temporary_index(text, asker, progress)
+    store.tidy(path)
     return opened(path, time.perf_counter() - start)
+
+
+def temporary_index(text: Text, asker: Asker, progress: Progress) -> LongIndex:
+    """One that is gone with its value."""
+    start, until = time.perf_counter(), tempfile.TemporaryDirectory(prefix="vcc-")
+    write(text, asker, Path(until.name), progress)
+    return opened(Path(until.name), time.perf_counter() - start, until)
 
 
 def write(text: Text, asker: Asker, folder: Path, progress: Progress) -> int:
@@ -114,10 +125,10 @@ def opened(folder: Path, seconds: float = 0.0, until: Any = None) -> LongIndex:
 def is_whole(path: Path, about: dict[str, Any]) -> bool:
     """Whether there is an index of this text and model, with all files of the size they were written with."""
     try:
-        found = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        found = read_manifest(path)
         same = all(found.get(name) == about[name] for name in ("format", "text", "model"))
         return same and all((path / name).stat().st_size == size for name, size in found["sizes"].items())
-    except (OSError, ValueError, KeyError, AttributeError):
+    except (DamagedError, OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
 
 

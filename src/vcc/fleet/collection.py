@@ -123,7 +123,9 @@ class Collection:
         model = model_hash(asker)
         for hit in self.find(asker, question, documents):
             try:
-                text = read_isolated(hit.item.fetch(), hit.item.file_name, job.limits, job.seconds, job.memory)
+                text = read_isolated(
+                    hit.item.fetch(job.limits), hit.item.file_name, job.limits, job.seconds, job.memory
+                )
             except (DocumentError, OSError):
                 continue  # gone, or broken by now
             try:

@@ -102,7 +102,9 @@ class Doing:
     def __call__(self, item: Item) -> list[Row]:
         """The rows of one document; whatever is wrong with it is its row."""
         try:
-            data = item.fetch()
+            data = item.fetch(self.job.limits)
+        except DocumentError as error:
+            return [failed(item, "fetch", error.rule)]
         except Exception as error:  # of any file system
             return [failed(item, "fetch", f"cannot be fetched ({type(error).__name__}: {error})")]
         digest = hashlib.sha256(hashlib.sha256(data).digest() + self.job.fingerprint.encode()).hexdigest()

@@ -8,11 +8,14 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import fsspec
 import pyarrow.parquet as pq
+from fsspec.implementations.local import LocalFileSystem
 
+from vcc.documents.formats.gate import USUAL, Limits, files_below, link_problem, open_file, read_limited
 from vcc.documents.formats.read import FORMATS
 from vcc.errors import DataError, UsageError
 
@@ -35,17 +38,20 @@ class Item:
     offset: int = -1
     column: str = ""
 
-    def fetch(self) -> bytes:
-        """Its bytes."""
+    def fetch(self, limits: Limits = USUAL) -> bytes:
+        """Its bytes: of a regular file no larger than allowed, or of a row of a table."""
         if self.row < 0:
-            with fsspec.open(self.path, "rb") as file:
-                return file.read()
+            system, path = fsspec.core.url_to_fs(self.path)
+            if isinstance(system, LocalFileSystem):
+                return open_file(path, limits).data
+            with system.open(path, "rb") as file:
+                return read_limited(file, self.name, limits)
         if self.offset >= 0:
             with fsspec.open(self.path, "rb") as file:
                 file.seek(self.offset)
-                return str(json.loads(file.readline())[self.column]).encode()
+                return _bytes(json.loads(file.readline())[self.column])
         group, first = _group_of(self.path, self.row)
-        return str(_texts(self.path, group, self.column)[self.row - first]).encode()
+        return _bytes(_texts(self.path, group, self.column)[self.row - first])
 
     @property
     def file_name(self) -> str:
@@ -61,7 +67,7 @@ class Listing:
     skipped: tuple[str, ...] = ()
 
 
-def find_items(sources: Sequence[str], column: str = "text") -> Listing:
+def find_items(sources: Sequence[str], column: str = "text", limits: Limits = USUAL) -> Listing:
     """All documents of all sources, ordered by name.
 
     A source is a file, a folder, a pattern such as "contracts/**/*.pdf", "@names.txt" for a file with one path a line,
@@ -73,8 +79,8 @@ def find_items(sources: Sequence[str], column: str = "text") -> Listing:
         if source.lower().endswith((".parquet", ".jsonl")):
             items = list(_rows(source, column))
         else:
-            items, others = _files(source)
-            skipped += [f"{name}: not a document format" for name in others]
+            items, others = _files(source, limits)
+            skipped += others
         for item in items:
             if found.setdefault(item.name, item) != item:
                 raise UsageError(f"two documents are named {item.name!r}: {found[item.name].path} and {item.path}")
@@ -96,42 +102,60 @@ def _expanded(sources: Sequence[str]) -> Iterator[str]:
             raise DataError(f"the list {source[1:]} cannot be opened ({error})") from error
 
 
-def _files(source: str) -> tuple[list[Item], list[str]]:
-    """Documents of a file, a folder or a pattern, and the names of files that are none. Hidden ones are not there."""
+def _files(source: str, limits: Limits) -> tuple[list[Item], list[str]]:
+    """Documents of a file, a folder or a pattern, and why others were left out. Hidden ones are not there."""
     system, path = fsspec.core.url_to_fs(source)
     path = path.rstrip("/") or path
     if any(sign in path for sign in "*?["):
         fixed = path[: min(path.index(sign) for sign in "*?[" if sign in path)]
-        root, paths = fixed.rpartition("/")[0], system.glob(path)
+        root = fixed.rpartition("/")[0]
+        paths = [(place, _problem(system, place, root)) for place in system.glob(path)]
     elif system.isdir(path):
-        root, paths = path, system.find(path)
+        root, paths = path, _below(system, path, limits)
     elif system.exists(path):
         return [_item(system, path, source)], []
     else:
         raise DataError(f"{source}: no such file or folder")
     items, others = [], []
-    for place in sorted(paths):
+    for place, problem in paths:
         name = place[len(root) :].lstrip("/")
-        if any(step.startswith(".") for step in name.split("/")) or system.isdir(place):
+        if any(step.startswith(".") for step in name.split("/")) or (not problem and system.isdir(place)):
             continue
-        if name.lower().endswith(SUFFIXES):
-            items.append(_item(system, place, name))
+        if problem or not name.lower().endswith(SUFFIXES):
+            others.append(f"{name}: {problem or 'not a document format'}")
         else:
-            others.append(name)
+            items.append(_item(system, place, name))
     return items, others
 
 
+def _below(system: Any, folder: str, limits: Limits) -> list[tuple[str, str]]:
+    """All files below a folder, each with why it must not be read, or ""."""
+    if isinstance(system, LocalFileSystem):
+        return [(str(path), problem) for path, problem in files_below(Path(folder), limits)]
+    return [(place, "") for place in system.find(folder)]
+
+
+def _problem(system: Any, path: str, root: str) -> str:
+    return link_problem(Path(path), Path(root).resolve()) if isinstance(system, LocalFileSystem) else ""
+
+
 def _item(system: Any, path: str, name: str) -> Item:
-    return Item(name, system.unstrip_protocol(path), int(system.size(path) or 0), str(system.ukey(path)))
+    # Bytes of a name that are no UTF-8 are spelled out: no table could hold them as they are.
+    shown = name.encode("utf-8", "backslashreplace").decode()
+    return Item(shown, system.unstrip_protocol(path), int(system.size(path) or 0), str(system.ukey(path)))
 
 
 def _rows(source: str, column: str) -> Iterator[Item]:
     name = source.rstrip("/").rpartition("/")[2]
     lines = _json_lines(source, column) if source.lower().endswith(".jsonl") else _parquet_rows(source, column)
     for row, (text, offset) in enumerate(lines):
-        data = text.encode()
+        data = _bytes(text)
         stamp = hashlib.sha256(data).hexdigest()
         yield Item(f"{name}#{row:09d}", source, len(data), stamp, row, offset, column)
+
+
+def _bytes(text: Any) -> bytes:
+    return str(text).encode("utf-8", "replace")  # JSON may hold halves of characters
 
 
 def _json_lines(source: str, column: str) -> Iterator[tuple[str, int]]:
@@ -141,7 +165,7 @@ def _json_lines(source: str, column: str) -> Iterator[tuple[str, int]]:
             if line.strip():
                 try:
                     yield str(json.loads(line)[column]), offset
-                except (ValueError, KeyError, TypeError) as error:
+                except (ValueError, KeyError, TypeError, RecursionError) as error:
                     rule = f"line {number} must be a JSON object with {column!r}"
                     raise DataError(f"{source}: {rule} ({type(error).__name__}: {error})") from error
             offset += len(line)

@@ -3,6 +3,7 @@
 import logging
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -68,7 +69,8 @@ def compile(model: Model, whole: bool = True) -> Model:
     called for the others, which is compiled sooner. What was compiled is kept in the user's cache folder, where the
     next process finds it, unless TORCHINDUCTOR_CACHE_DIR says where.
     """
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))
+    with suppress(RuntimeError):  # the user has no home: then where torch keeps it by itself
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))
     find_encoder(model).compiled_graphs = CompiledGraphs(whole)
     return model
 

@@ -20,7 +20,7 @@ from vcc.documents.shipped import load_asker
 from vcc.documents.store import model_hash
 from vcc.documents.text import Text
 from vcc.errors import DocumentError
-from vcc.serve.library import Library, UnknownDocumentError
+from vcc.serve.library import FullError, Library, UnknownDocumentError
 from vcc.serve.metrics import Metrics
 from vcc.serve.settings import ServiceSettings
 from vcc.serve.turns import Progress, Turns
@@ -104,6 +104,8 @@ class Engine:
             )
         except UnknownDocumentError:  # deleted meanwhile
             return
+        except FullError as error:
+            self._failed(id, str(error), 503)
         except DocumentError as error:
             self._failed(id, error.rule, getattr(error, "code", 422))
         except Exception as error:

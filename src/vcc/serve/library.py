@@ -4,8 +4,10 @@ import json
 import re
 import secrets
 import shutil
+import stat
 import threading
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +24,9 @@ ID = re.compile(r"[0-9a-f]{32}")
 ABOUT, ORIGINAL, TEXT = "about.json", "original", "text.json"
 PDF = b"%PDF-"
 NAME_LENGTH = 200  # characters of a file's name that are kept, to be shown
+# Of the folder's limit. An index is 20 times as large as a contract; the one not asked for longest makes room for a
+# new one, and is made again when it is asked for. Files are only ever deleted by their users and by age.
+FOR_INDEXES = 0.8
 
 
 class UnknownDocumentError(Failure):
@@ -59,7 +64,7 @@ class Library:
     def __init__(self, folder: Path, kept_bytes: int, kept_hours: float) -> None:
         self.folder, self.kept_bytes, self.kept_hours = folder / "documents", kept_bytes, kept_hours
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.store = Store(folder / "indexes")
+        self.store = Store(folder / "indexes", most_bytes=round(FOR_INDEXES * kept_bytes))
         self.lock = threading.Lock()
         self.entries: dict[str, Entry] = {}
         for path in sorted(self.folder.iterdir()):
@@ -74,8 +79,7 @@ class Library:
 
     def add(self, data: bytes, name: str) -> Entry:
         """Keep a new document; its file is named by us."""
-        if self.size() + len(data) > self.kept_bytes:
-            raise FullError(f"the service holds {self.kept_bytes:,} bytes, which is its limit: delete some documents")
+        self._check_room(len(data))
         shown = printable(Path(name.replace("\\", "/")).name)[:NAME_LENGTH] or "document"
         entry = Entry(secrets.token_hex(16), shown, len(data), PDF in data[:1024], time.time())
         path = self.folder / entry.id
@@ -115,7 +119,9 @@ class Library:
         return text_from_values(json.loads(path.read_text(encoding="utf-8")))
 
     def keep_text(self, id: str, text: Text) -> None:
-        write_whole(self.folder / self.get(id).id / TEXT, text_to_json(text))
+        data = text_to_json(text)
+        self._check_room(len(data))
+        write_whole(self.folder / self.get(id).id / TEXT, data)
 
     def delete(self, id: str, index: Path | None = None) -> None:
         """Remove a document and all that was made of it; an index only if no other document has the same text."""
@@ -130,6 +136,21 @@ class Library:
         oldest = time.time() - self.kept_hours * 3600
         return [entry.id for entry in self.all() if entry.uploaded < oldest]
 
+    def _check_room(self, more: int) -> None:
+        most = round((1 - FOR_INDEXES) * self.kept_bytes)
+        if size_below(self.folder) + more > most:
+            raise FullError(f"the service holds {most:,} bytes of documents, its limit: delete some of them")
+
     def size(self) -> int:
-        """Bytes in the folder."""
-        return sum(file.stat().st_size for file in self.folder.parent.rglob("*") if file.is_file())
+        """Bytes in the folder, indexes too."""
+        return size_below(self.folder.parent)
+
+
+def size_below(folder: Path) -> int:
+    """Of all files; what is deleted meanwhile is not counted."""
+    size = 0
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            found = path.lstat()
+            size += found.st_size if stat.S_ISREG(found.st_mode) else 0
+    return size

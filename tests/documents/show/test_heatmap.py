@@ -1,5 +1,6 @@
 import io
 import json
+import os
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -17,6 +18,7 @@ from vcc.documents.show.figure import save_png
 from vcc.documents.show.heatmap import heatmap_html, runs
 from vcc.documents.show.terminal import print_heatmap, print_passages
 from vcc.documents.text import Part, Text, join_pieces
+from vcc.errors import UsageError
 
 SCALES = (16, 4, 1)
 
@@ -188,3 +190,15 @@ def test_a_view_with_the_wrong_shapes_is_refused() -> None:
         LayerView("q", offsets, good + 2, good, ("l",), (16, 1))
     with pytest.raises(ValueError, match="end in 1"):
         LayerView("q", offsets, good, good, ("l",), (16,))
+
+
+def test_the_png_replaces_a_link_and_no_device(tmp_path: Path) -> None:
+    document, view = view_of()
+    other, link, pipe = tmp_path / "other", tmp_path / "link.png", tmp_path / "pipe.png"
+    other.write_text("untouched")
+    link.symlink_to(other)
+    save_png(link, document, view)
+    assert other.read_text() == "untouched" and link.read_bytes().startswith(b"\x89PNG") and not link.is_symlink()
+    os.mkfifo(pipe)
+    with pytest.raises(UsageError, match="not a regular file"):
+        save_png(pipe, document, view)

@@ -84,7 +84,7 @@ class File:
 def open_file(path: str | Path, limits: Limits = USUAL) -> File:
     """All the bytes of a regular file, or of standard input for "-"."""
     if str(path) == "-":
-        return file_of(_read(sys.stdin.buffer, STDIN, limits), STDIN, limits)
+        return file_of(read_limited(sys.stdin.buffer, STDIN, limits), STDIN, limits)
     path = Path(path)
     try:
         _check_kind(path, path.stat())
@@ -94,7 +94,7 @@ def open_file(path: str | Path, limits: Limits = USUAL) -> File:
             facts = os.fstat(descriptor)
             _check_kind(path, facts)
             limits.check_file(str(path), facts.st_size)
-            return file_of(_read(opened, str(path), limits), str(path), limits)
+            return file_of(read_limited(opened, str(path), limits), str(path), limits)
     except FileNotFoundError as error:
         raise DocumentError(str(path), "no such file") from error
     except (OSError, ValueError) as error:  # ValueError: a zero byte inside the name
@@ -128,10 +128,11 @@ def files_below(folder: Path, limits: Limits = USUAL) -> Iterator[tuple[Path, st
                 continue
             waiting += [(place / name, depth + 1) for name in reversed(names)]
         else:
-            yield place, _link_problem(place, inside)
+            yield place, link_problem(place, inside)
 
 
-def _link_problem(path: Path, inside: Path) -> str:
+def link_problem(path: Path, inside: Path) -> str:
+    """Why a file of the folder `inside` must not be read because of where it leads, or ""."""
     if not os.path.islink(path):
         return ""
     try:
@@ -171,7 +172,7 @@ def zip_names(file: File) -> frozenset[str]:
     return Archive(file).names if file.data.startswith(ZIP) else frozenset()
 
 
-def _read(opened: IO[bytes], source: str, limits: Limits) -> bytes:
+def read_limited(opened: IO[bytes], source: str, limits: Limits) -> bytes:
     """All there is, but no more than the limit: files can grow while they are read, and some tell no size."""
     found = bytearray()
     while chunk := opened.read(CHUNK):

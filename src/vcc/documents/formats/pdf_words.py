@@ -11,6 +11,7 @@ Edges = tuple[float, float, float, float]  # x0, y0, x1, y1: 0 to 1 of the page 
 GRID = 1 << 20  # PDFium maps points to whole numbers: fine enough that rounding is no matter
 LINE_END_HYPHENS = ("\x02", "\ufffe")  # how PDFium spells a hyphen at the end of a line
 TALLEST = 3.0  # a font that claims to be so many times as tall as its letters is not believed
+TALLER = 1.4  # times the height of the others in its line: such a word is cut to their height
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ def page_lines(page: Any) -> list[Line]:
     """The lines of a page in the order in which the file has them."""
     textpage = page.get_textpage()
     try:
-        return list(_lines(page, textpage))
+        return [even(line) for line in _lines(page, textpage)]
     finally:
         textpage.close()
 
@@ -77,6 +78,27 @@ def _lines(page: Any, textpage: Any) -> Iterator[Line]:
     end_word()
     if line:
         yield line
+
+
+def even(line: Line) -> Line:
+    """A line whose words are about as tall as each other. Fonts of mathematical signs claim room for the largest one,
+    which is on the next line, and an initial letter reaches down to it.
+    """
+    usual = [word.box for word in line if any(map(str.isalnum, word.text))]  # dots and dashes are less tall
+    if len(usual) < 3:
+        return line
+    top, bottom = (median(box[edge] for box in usual) for edge in (1, 3))
+    beside = [min(word.box[3], bottom) - max(word.box[1], top) > 0.5 * (bottom - top) for word in line]
+    if sum(beside) < 0.5 * len(usual):  # letters that run downwards or aslant
+        return line
+
+    def cut(word: PageWord) -> PageWord:
+        x0, y0, x1, y1 = word.box
+        if y1 - y0 <= TALLER * (bottom - top):
+            return word
+        return PageWord(word.text, (x0, max(y0, top), x1, min(y1, bottom)))
+
+    return [cut(word) if level else word for word, level in zip(line, beside, strict=True)]
 
 
 def _another_line(word: Edges, letter: Edges) -> bool:

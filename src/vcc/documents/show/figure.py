@@ -1,5 +1,6 @@
 """The heat map as a figure for a paper."""
 
+import io
 from pathlib import Path
 from textwrap import shorten
 
@@ -8,6 +9,7 @@ import numpy as np
 from vcc.documents.layer_view import Floats, LayerView, binned, closest_passages, heat
 from vcc.documents.text import INSTALL, Text
 from vcc.errors import UsageError
+from vcc.files import write_whole
 
 HEAT = ((0.0, "#f4f1ea"), (0.12, "#fde3a7"), (0.45, "#f59e0b"), (1.0, "#8f2d06"))  # from closed to fully open
 
@@ -89,4 +91,6 @@ def save_png(path: str | Path, text: Text, view: LayerView, around: int = 600) -
     )
     caption = f"{text.title}: {n:,} tokens, of which each layer saw at most {seen:,} rows"
     figure.text(0.008, 0.045, caption, color=soft, fontsize=8, va="center")
-    figure.savefig(path)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png")
+    write_whole(Path(path), drawn.getvalue())
