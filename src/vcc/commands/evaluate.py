@@ -19,6 +19,7 @@ from vcc.train.objectives import AUTO_CLASSES
 from vcc.train.predict import Predictor
 from vcc.train.processes import rank, world_size
 from vcc.train.scores import score_table, write_scores
+from vcc.train.share import Share, of_all_processes
 from vcc.train.watch import say
 
 
@@ -54,6 +55,7 @@ def evaluate(
     types = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
     with torch.autocast(place.type, types[kind], enabled=kind != "fp32"):
         predictions, report = predictor.answer_all(chosen, show=True)
+    share = of_all_processes(Share.of(network))
     metrics: dict[str, float] = {}
     try:
         metrics = task.metrics(predictions, chosen)
@@ -63,6 +65,8 @@ def evaluate(
         beside = Path(model.model) if Path(model.model).is_dir() else Path(".")
         folder = out or beside / f"evaluation-{task.name}-{split}"
         say(str(replace(report, cut_targets=0)))  # references are scored whole
+        if share.inputs:
+            say(str(share))
         if metrics:
             Console().print(score_table(task, head, metrics, len(chosen)))
         settings = {
@@ -75,6 +79,7 @@ def evaluate(
             "precision": kind,
             "processes": world_size(),
             "truncation": asdict(report),
+            "compressed": asdict(share) if share.inputs else None,
         }
         write_scores(folder, settings, metrics, predictions, chosen)
         say(f"written: {folder}/metrics.json, {folder}/predictions.jsonl")

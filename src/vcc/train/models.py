@@ -17,7 +17,7 @@ from vcc.hosts.long_input import Wrapped
 from vcc.hosts.wrap import unwrap, wrap
 from vcc.tasks.paper import WINDOW_LAYERS, paper_compression
 from vcc.tasks.task import Task
-from vcc.train.checkpoint import checkpoints, damage
+from vcc.train.checkpoint import checkpoints, damage, record_of
 from vcc.train.watch import say
 
 # How models count positions that are no family of ours but are compared with them.
@@ -26,7 +26,9 @@ OTHERS_POSITIONS: dict[str, Positions] = {"longt5": "relative", "umt5": "relativ
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """The model. Where no VCC setting is given: those the model was saved with, else the paper's for the length."""
+    """The model. Where no VCC setting is given: those the model was saved with, else the paper's for the length; and
+    every input is compressed, however short (--dense-below 0), unless the run that made the model had it otherwise.
+    """
 
     model: Annotated[str, "a Hugging Face name, a folder, or the folder of a run (its newest good checkpoint)"]
     tokenizer: Annotated[str | None, "name or folder of the tokenizer; unless given, the model's"] = None
@@ -106,6 +108,8 @@ def load_model(
             "--vcc false runs it as it is"
         )
     base = VccConfig.from_dict(saved) if saved else paper_settings(length, model.config.num_hidden_layers)
+    if base.dense_below == "auto" and not record_of(Path(name)):
+        base = replace(base, dense_below=0)  # what is measured is VCC: inputs run dense only where somebody said so
     return wrap(model, replace(base, **choice.settings), max_length=needed_positions(model, length))
 
 

@@ -19,6 +19,7 @@ from vcc.train.checkpoint import CheckpointError, Resumable, checkpoints, lock, 
 from vcc.train.memory import did_not_fit, memory_advice
 from vcc.train.processes import from_first, rank, world_size
 from vcc.train.shard import check_launch
+from vcc.train.share import of_all_processes
 from vcc.train.trainer import Objective, VccTrainer
 from vcc.train.watch import Board, Progress, say
 
@@ -173,12 +174,21 @@ def fit(
         start = find_start(training, chosen)
         if rank() == 0:
             place = {"processes": world_size(), "torch": torch.__version__, "transformers": transformers.__version__}
-            write_whole(training.out / "run.json", json.dumps({**everything, **place}, indent=1, default=str))
+            write_record(training.out, everything | place)
         with memory_advice(lambda: advice(training, trainer.row_length or length)):
             trainer.train(resume_from_checkpoint=str(start) if start else None)
+        share = of_all_processes(trainer.share)
+        if rank() == 0 and share.inputs:
+            say(str(share))
+            write_record(training.out, everything | place | {"compressed": asdict(share)})
     last = training.out / f"checkpoint-{trainer.state.global_step}"
     say(f"done: {trainer.state.global_step} steps; the model is in {last}")
     return last
+
+
+def write_record(folder: Path, record: Mapping[str, Any]) -> None:
+    """All that was chosen, and in the end what share of the inputs was compressed."""
+    write_whole(folder / "run.json", json.dumps(record, indent=1, default=str))
 
 
 def find_start(training: Training, chosen: Mapping[str, Any]) -> Path | None:

@@ -60,8 +60,9 @@ class Progress(TrainerCallback):
             )
         now = time.monotonic()
         speed, self.since = self.take_tokens() / max(1e-9, now - self.since), now
+        share = f"compressed {logs['compressed']:.0f}%  " if "compressed" in logs else ""
         line = (
-            f"loss {logs['loss']:.4f}  lr {logs['learning_rate']:.2e}  {speed:,.0f} tokens/s  "
+            f"loss {logs['loss']:.4f}  lr {logs['learning_rate']:.2e}  {share}{speed:,.0f} tokens/s  "
             f"{self.left(state, now)} left"
         )
         if self.bar is not None:
