@@ -71,3 +71,35 @@ def test_the_share_of_a_resumed_run_is_that_of_all_of_it(trained: Path, bert: st
         file.unlink()
     assert run(*start, "--save-every", 2, "--resume") == 0
     assert record(tmp_path)["compressed"] == {"compressed": 6, "inputs": 6}
+
+
+def test_a_plain_baseline_is_evaluated_plain_as_it_was_trained(bert: str, tmp_path: Path) -> None:
+    """And at its length: it has 64 positions, and the task's own length is 4,096."""
+    plain = ["--fresh", *needle(60), "--vcc", "false"]
+    assert run("finetune", "needle", "--model", bert, "--out", tmp_path, *plain, *FAST) == 0
+    start = ["evaluate", "needle", "--model", tmp_path, "--lengths", 60, "--examples", 2, "--device", "cpu"]
+    assert run(*start) == 0
+    assert run(*start, "--vcc", "true", "--budget", 3) == 0
+    assert run(*start, "--budget", 3) == 2, "without VCC there is no budget"
+    folder = tmp_path / "evaluation-needle-validation"
+    first, second = (json.loads((folder / name).read_text()) for name in ("metrics-1.json", "metrics.json"))
+    assert first["vcc"] is None and first["compressed"] is None and first["length"] == 60
+    assert second["vcc"]["budget"] == [3] and second["compressed"]["compressed"] == 2
+    assert len((folder / "predictions-1.jsonl").read_text().splitlines()) == 2
+
+
+def test_metrics_are_never_overwritten(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    start = ["evaluate", "needle", "--model", trained, "--lengths", 60, "--device", "cpu", "--out", tmp_path]
+    for examples in (1, 2, 3):
+        assert run(*start, "--examples", examples) == 0
+    found = {path.name: json.loads(path.read_text())["examples"] for path in tmp_path.glob("metrics*.json")}
+    assert found == {"metrics-1.json": 1, "metrics-2.json": 2, "metrics.json": 3}
+    assert "kept from before" in capsys.readouterr().err
+
+
+def test_an_evaluation_says_where_its_examples_are_not_those_of_the_training(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start = ["evaluate", "needle", "--model", trained, "--examples", 1, "--device", "cpu", "--out", tmp_path]
+    assert run(*start, "--lengths", 50) == 0
+    assert "had lengths [60]; here it is (50,)" in capsys.readouterr().err

@@ -33,13 +33,23 @@ class ModelChoice:
     model: Annotated[str, "a Hugging Face name, a folder, or the folder of a run (its newest good checkpoint)"]
     tokenizer: Annotated[str | None, "name or folder of the tokenizer; unless given, the model's"] = None
     fresh: Annotated[bool, "start from random weights: only the model's configuration and tokenizer are read"] = False
-    vcc: Annotated[bool, "wrap the model with VCC; false: the model as it is"] = True
+    vcc: Annotated[
+        bool | None, "wrap the model with VCC, or not; unless given, as the run that made it did, else true"
+    ] = None
     settings: Annotated[dict[str, Any], VccConfig] = field(default_factory=dict)  # those that were given
 
     def __post_init__(self) -> None:
-        if self.settings and not self.vcc:
-            given = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(self.settings))
-            raise UsageError(f"--vcc false leaves no use for {given}")
+        if self.settings and self.vcc is False:
+            raise UsageError(f"--vcc false leaves no use for {self.settings_given}")
+
+    @property
+    def settings_given(self) -> str:
+        return ", ".join(f"--{name.replace('_', '-')}" for name in sorted(self.settings))
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What was chosen in the run that made the model; nothing if none of ours did."""
+        return record_of(Path(resolve(self.model)))
 
 
 @functools.lru_cache
@@ -98,7 +108,10 @@ def load_model(
         raise UsageError("MRA's attention needs a GPU: without one it silently returns zeros")
     saved = getattr(model.config, "vcc", None)
     model = unwrap(model)
-    if not choice.vcc:
+    plain = saved is None and bool(choice.record) if choice.vcc is None else not choice.vcc
+    if plain and choice.settings:
+        raise UsageError(f"{name} was trained without VCC: {choice.settings_given} needs --vcc true")
+    if plain:
         check_positions(model, length)
         return model
     known = [family.model_type for family in FAMILIES]
@@ -108,15 +121,16 @@ def load_model(
             "--vcc false runs it as it is"
         )
     base = VccConfig.from_dict(saved) if saved else paper_settings(length, model.config.num_hidden_layers)
-    if base.dense_below == "auto" and not record_of(Path(name)):
-        base = replace(base, dense_below=0)  # what is measured is VCC: inputs run dense only where somebody said so
+    if base.dense_below == "auto" and not choice.record:
+        base = replace(base, dense_below=0)
     return wrap(model, replace(base, **choice.settings), max_length=needed_positions(model, length))
 
 
 def paper_settings(length: int, layers: int) -> VccConfig:
     """What the paper takes for this length and number of layers; where it has no such model, a third on windows."""
     paper = paper_compression(length)
-    return VccConfig(scales=paper.scales, budget=paper.budget, window_layers=WINDOW_LAYERS.get(layers))
+    # What is measured is VCC: inputs run dense only where somebody says so.
+    return VccConfig(scales=paper.scales, budget=paper.budget, window_layers=WINDOW_LAYERS.get(layers), dense_below=0)
 
 
 def vip_name(model: PreTrainedModel) -> str | None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from rich.table import Table
 from vcc.data.example import Example, Head, Prediction
 from vcc.files import write_whole
 from vcc.tasks.task import Task
+
+METRICS, PREDICTIONS = "metrics.json", "predictions.jsonl"
 
 
 def score_table(task: Task, head: Head, metrics: Mapping[str, float], examples: int) -> Table:
@@ -32,6 +35,19 @@ def score_table(task: Task, head: Head, metrics: Mapping[str, float], examples: 
     return shown
 
 
+def keep_earlier(folder: Path) -> list[Path]:
+    """Give what an earlier evaluation left in this folder names of its own, with the next free number; -> these."""
+    if not (folder / METRICS).exists():
+        return []
+    number = next(n for n in count(1) if not numbered(folder / METRICS, n).exists())
+    names = [folder / name for name in (METRICS, PREDICTIONS) if (folder / name).exists()]
+    return [path.rename(numbered(path, number)) for path in names]
+
+
+def numbered(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.stem}-{number}{path.suffix}")
+
+
 def write_scores(
     folder: Path,
     settings: Mapping[str, Any],
@@ -41,8 +57,8 @@ def write_scores(
 ) -> None:
     """metrics.json, with the settings they were measured with, and predictions.jsonl beside the right answers."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "predictions.jsonl").open("w", encoding="utf-8") as file:
+    with (folder / PREDICTIONS).open("w", encoding="utf-8") as file:
         for prediction, example in zip(predictions, examples, strict=True):
             file.write(json.dumps({**asdict(prediction), "answers": example.answers, "group": example.group}) + "\n")
     found = {**settings, "examples": len(examples), "metrics": metrics}
-    write_whole(folder / "metrics.json", json.dumps(found, indent=1))
+    write_whole(folder / METRICS, json.dumps(found, indent=1))
