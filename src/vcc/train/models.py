@@ -6,16 +6,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from transformers import AutoModelForMultipleChoice, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from vcc.config import VccConfig
 from vcc.data.example import Head
 from vcc.errors import UsageError
 from vcc.hosts import load
+from vcc.hosts.choices import in_one_sequence
 from vcc.hosts.families import FAMILIES, Positions, find_family
 from vcc.hosts.long_input import Wrapped
 from vcc.hosts.wrap import unwrap, wrap
-from vcc.tasks.paper import WINDOW_LAYERS, paper_compression
+from vcc.tasks.paper import Compression, paper_compression
 from vcc.tasks.task import Task
 from vcc.train.checkpoint import checkpoints, damage, record_of
 from vcc.train.watch import say
@@ -92,9 +93,19 @@ def choose_head(task: Task, head: Head | None, choice: ModelChoice) -> Head:
 
 
 def load_model(
-    choice: ModelChoice, auto_class: Any, length: int, seed: int, tokenizer: Any, *, new_head: bool
+    choice: ModelChoice,
+    auto_class: Any,
+    length: int,
+    seed: int,
+    tokenizer: Any,
+    *,
+    new_head: bool,
+    compression: Compression | None = None,
 ) -> PreTrainedModel:
-    """The model, ready for inputs of `length` tokens. `new_head`: it is trained, so its head may start at random."""
+    """The model, ready for inputs of `length` tokens. `new_head`: it is trained, so its head may start at random.
+
+    `compression`: k and h for a model that was not saved with settings of its own; None: the paper's for the length.
+    """
     name = resolve(choice.model)
     set_seed(seed)  # new weights are random
     if choice.fresh:
@@ -113,24 +124,18 @@ def load_model(
         raise UsageError(f"{name} was trained without VCC: {choice.settings_given} needs --vcc true")
     if plain:
         check_positions(model, length)
-        return model
+        return in_one_sequence(model) if auto_class is AutoModelForMultipleChoice else model
     known = [family.model_type for family in FAMILIES]
     if model.config.model_type not in known:
         raise UsageError(
             f"VCC cannot wrap {type(model).__name__}, only models of these types: {', '.join(known)}; "
             "--vcc false runs it as it is"
         )
-    base = VccConfig.from_dict(saved) if saved else paper_settings(length, model.config.num_hidden_layers)
-    if base.dense_below == "auto" and not choice.record:
-        base = replace(base, dense_below=0)
+    usual = compression or paper_compression(length)
+    base = VccConfig.from_dict(saved) if saved else VccConfig(usual.scales, usual.budget)
+    if base.dense_below == "auto" and not (saved and choice.record):
+        base = replace(base, dense_below=0)  # what is measured is VCC: inputs run dense only where somebody says so
     return wrap(model, replace(base, **choice.settings), max_length=needed_positions(model, length))
-
-
-def paper_settings(length: int, layers: int) -> VccConfig:
-    """What the paper takes for this length and number of layers; where it has no such model, a third on windows."""
-    paper = paper_compression(length)
-    # What is measured is VCC: inputs run dense only where somebody says so.
-    return VccConfig(scales=paper.scales, budget=paper.budget, window_layers=WINDOW_LAYERS.get(layers), dense_below=0)
 
 
 def vip_name(model: PreTrainedModel) -> str | None:
