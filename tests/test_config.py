@@ -71,6 +71,11 @@ def test_unknown_settings_are_refused_by_name() -> None:
         VccConfig.from_dict({"scale": (16, 1)})
 
 
+def test_layers_on_windows_are_the_papers_for_its_sizes_and_else_a_third() -> None:
+    assert [VccConfig().resolved(layers).window_layers for layers in (12, 24, 6, 2)] == [4, 6, 2, 0]
+    assert VccConfig(window_layers=8).resolved(24).window_layers == 8
+
+
 def test_more_window_layers_than_the_model_has_are_refused() -> None:
     with pytest.raises(ValueError, match="window_layers=9: this model has only 6 layers"):
         VccConfig(window_layers=9).resolved(6)

@@ -60,7 +60,9 @@ def evaluate(
             say(f"the run that made this model had {option} {trained}; here it is {here}")
     place = PartialState(cpu=device == "cpu" or not torch.cuda.is_available()).device
     tokenizer = load_tokenizer(model)
-    network = load_model(model, AUTO_CLASSES[head], length, 0, tokenizer, new_head=False).to(place)
+    compression = task.recipe(head).compression_at(length)
+    network = load_model(model, AUTO_CLASSES[head], length, 0, tokenizer, new_head=False, compression=compression)
+    network.to(place)
     predictor = Predictor.of(task, head, network, tokenizer, length, batch_size)
     kind = precision if precision != "auto" else "bf16" if place.type == "cuda" else "fp32"
     types = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

@@ -51,7 +51,8 @@ def finetune(
     length = length or recipe.length
     settled = settle(training, recipe, len(chosen))
     tokenizer = load_tokenizer(model)
-    network = load_model(model, AUTO_CLASSES[head], length, settled.seed, tokenizer, new_head=True)
+    kind, compression = AUTO_CLASSES[head], recipe.compression_at(length)
+    network = load_model(model, kind, length, settled.seed, tokenizer, new_head=True, compression=compression)
     tokenize = ExampleTokenizer(tokenizer, head, length, recipe.target_length, max_choices)
     answering = Answering.of(network, tokenizer, head, length)
     sample = [tokenize(chosen[i]) for i in range(0, len(chosen), max(1, len(chosen) // SAMPLE))]

@@ -12,7 +12,7 @@ from vcc.data.corpus import prepare
 from vcc.data.pretrain import MaskedLM, PretrainDataset, SpanCorruption
 from vcc.errors import UsageError
 from vcc.hosts.quiet import quiet
-from vcc.tasks.paper import ENCODER_DECODER_PRETRAINING, ENCODER_PRETRAINING
+from vcc.tasks.pretraining import PRETRAININGS
 from vcc.train.draws import MaskedSequences
 from vcc.train.models import ModelChoice, load_model, load_tokenizer, reads_and_writes, vip_name
 from vcc.train.objectives import Filling
@@ -51,7 +51,7 @@ def pretrain(
     quiet()
     tokenizer = load_tokenizer(model)
     writes = reads_and_writes(model)
-    suggested = ENCODER_DECODER_PRETRAINING if writes else ENCODER_PRETRAINING
+    suggested = PRETRAININGS["t5" if writes else "vcc"]
     on_cpu = training.device == "cpu" or not torch.cuda.is_available()
     hiding: MaskedLM | SpanCorruption
     if writes:

@@ -52,7 +52,9 @@ class Task(ABC):
         if not self.like:
             return paper_recipe(self.name, head)
         unlike = {name: value for name, value in self.unlike.items() if head == "text" or name != "output_length"}
-        return replace(paper_recipe(self.like, head), of_paper=False, **unlike)
+        near = paper_recipe(self.like, head)
+        borrowed = near.compression_at(unlike.get("length", near.length))
+        return replace(near, of_paper=False, compression=replace(borrowed, source="ours"), **unlike)
 
     def results(self) -> tuple[Result, ...]:
         """The rows of the paper's tables on this task."""

@@ -53,7 +53,7 @@ class Training:
     gradient_accumulation: Annotated[int, "split each batch into this many, to need less memory; same result"] = 1
     lr: Annotated[float | None, "learning rate at its peak; it decays linearly to 0"] = None
     head_lr_multiplier: Annotated[float, "learning rate of the new head, as a multiple of --lr"] = 1.0
-    warmup: Annotated[int | None, "steps until the peak; at most a tenth of all unless given"] = None
+    warmup: Annotated[int | None, "steps until the peak; unless given the task's, however few steps there are"] = None
     weight_decay: Annotated[float | None, "AdamW's decay of the matrices"] = None
     clip: Annotated[float, "largest norm of the gradient; 0: do not clip"] = 1.0
     precision: Annotated[Precision, "auto: the task's on a GPU, fp32 on a CPU"] = "auto"
@@ -118,6 +118,9 @@ def settle(training: Training, defaults: Defaults, examples: int, steps: int | N
         steps = training.steps or math.ceil((training.epochs or defaults.epoch_count) * examples / batch)
     if steps > MOST_STEPS:
         raise UsageError(f"{steps:.3g} steps are more than {MOST_STEPS:,}: give fewer --steps or --epochs")
+    warmup = training.warmup if training.warmup is not None else defaults.warmup_steps
+    if warmup >= steps:
+        say(f"the warm-up of {warmup:,} steps is longer than the run, of {steps:,}: --warmup sets another")
     on_gpu = training.device == "auto" and torch.cuda.is_available()
     precision = training.precision if training.precision != "auto" else defaults.precision if on_gpu else "fp32"
     return replace(
@@ -126,7 +129,7 @@ def settle(training: Training, defaults: Defaults, examples: int, steps: int | N
         steps=steps,
         epochs=None,
         lr=training.lr or defaults.learning_rate,
-        warmup=training.warmup if training.warmup is not None else min(defaults.warmup_steps, steps // 10),
+        warmup=warmup,
         weight_decay=training.weight_decay if training.weight_decay is not None else defaults.weight_decay,
         precision=precision,
     )
