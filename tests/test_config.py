@@ -19,11 +19,6 @@ def test_lists_are_taken_as_tuples() -> None:
     assert VccConfig(scales=[4, 1], budget=[3]) == VccConfig(scales=(4, 1), budget=(3,))  # type: ignore[arg-type]
 
 
-def test_a_third_of_the_layers_run_on_windows_by_default() -> None:
-    assert [VccConfig().resolved(layers).window_layers for layers in (2, 6, 12, 24)] == [0, 2, 4, 8]
-    assert VccConfig(window_layers=5).resolved(12).window_layers == 5
-
-
 def test_a_configuration_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         VccConfig().window = 3  # type: ignore[misc]

@@ -1,14 +1,23 @@
 """What `finetune`, `pretrain` and `evaluate` measure is what was asked for, and they say what that is."""
 
+import functools
+import importlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import BertConfig, BertModel, RobertaConfig
 
 from tests.train import small
-from vcc.cli import main
+from vcc.cli import COMMANDS, main
+from vcc.commands.options import call
+from vcc.data.example import Example
+from vcc.hosts.long_input import Wrapped
+from vcc.tasks import TASKS
 from vcc.train.checkpoint import checkpoints
+from vcc.train.draws import some_of
+from vcc.train.scores import paper_result
 
 VCC = ["--scales", "4,1", "--budget", "3", "--window", "64", "--window-layers", "1"]
 FAST = ["--steps", "3", "--batch-size", "2", "--log-every", "1", "--device", "cpu"]
@@ -103,3 +112,66 @@ def test_an_evaluation_says_where_its_examples_are_not_those_of_the_training(
     start = ["evaluate", "needle", "--model", trained, "--examples", 1, "--device", "cpu", "--out", tmp_path]
     assert run(*start, "--lengths", 50) == 0
     assert "had lengths [60]; here it is (50,)" in capsys.readouterr().err
+
+
+def test_what_was_settled_is_said_first(bert: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    start = ["finetune", "needle", "--model", bert, "--fresh", *needle(60), *FAST]
+    assert run(*start, "--out", tmp_path / "vcc", *VCC) == 0
+    shown = capsys.readouterr().err
+    for words in (
+        "training: 3 steps of 2 examples, learning rate 0.001 after a warm-up of 100 steps, weight decay 0.01, fp32",
+        "VCC is on: scales (4, 1), budget (3,), 1 of 2 layers on windows of 64 tokens, score attention, every input",
+        "the warm-up of 100 steps is longer than the run, of 3",
+        "warning: --fresh: all weights start at random",
+    ):
+        assert words in shown
+    assert run(*start, "--out", tmp_path / "plain", "--vcc", "false") == 0
+    assert "VCC is off: BertForQuestionAnswering as it is" in capsys.readouterr().err
+
+
+def test_a_head_that_starts_at_random_is_warned_of(
+    bert: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    BertModel(BertConfig.from_pretrained(bert)).save_pretrained(tmp_path / "headless")
+    start = ["finetune", "needle", "--model", tmp_path / "headless", "--tokenizer", bert, "--out", tmp_path / "run"]
+    assert run(*start, *needle(60), *VCC, *FAST) == 0
+    said = capsys.readouterr().err
+    assert "warning: " in said and "has no weights qa_outputs.bias, qa_outputs.weight: they start at random" in said
+
+
+def test_some_examples_are_drawn_from_all_of_them_and_are_the_same_for_everyone() -> None:
+    examples = [Example(str(i), "q", "d") for i in range(1000)]
+    some = [int(example.id) for example in some_of(examples, 100)]
+    assert len(set(some)) == 100 and some == sorted(some) and 400 < sum(some) / 100 < 600
+    assert some == [int(example.id) for example in some_of(examples, 100)]
+    assert some_of(examples, None) is examples and some_of(examples, 1000) is examples
+
+
+def test_the_papers_result_is_that_of_the_same_size_length_and_method() -> None:
+    def scores(model_type: str, layers: int, width: int, length: int, wrapped: bool = True) -> tuple[Any, ...]:
+        config = RobertaConfig(num_hidden_layers=layers, hidden_size=width, intermediate_size=4 * width)
+        config.model_type = model_type
+        model = type("Model", (Wrapped,) if wrapped else (), {"__init__": lambda self: None, "config": config})()
+        found = paper_result(TASKS["wikihop"](), "choice", model, length)
+        return () if found is None else (found.method, found.size, dict(found.scores)["accuracy"])
+
+    assert scores("vcc-roberta", 12, 768, 4096) == ("VCC", "base", 75.9)
+    assert scores("vcc-roberta", 24, 1024, 4096) == ("VCC*", "large", 79.6)
+    assert scores("roberta", 12, 768, 4096, wrapped=False) == ("RoBERTa", "base", 75.2)
+    assert scores("roberta", 12, 768, 512, wrapped=False) == ("RoBERTa", "base", 67.6)
+    assert scores("longformer", 12, 768, 4096, wrapped=False) == ("Longformer", "base", 74.3)
+    assert scores("vcc-bert", 6, 384, 4096) == scores("vcc-roberta", 12, 768, 16384) == ()
+
+
+def test_the_commands_of_the_readme_can_be_typed() -> None:
+    """Every line of its block on training: options that exist, none missing."""
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    block = text.partition("## Train and evaluate")[2].split("```")[1]
+    lines = [line.partition("#")[0].split() for line in block.splitlines() if line.strip()]
+    assert {"pretrain", "finetune", "evaluate", "tasks", "bench"} <= {name for _, name, *_ in lines}
+    for _, name, *arguments in lines:
+        module, _, function = COMMANDS[name].partition(":")
+        command = getattr(importlib.import_module(module), function)
+        seen: list[dict[str, Any]] = []
+        call(functools.wraps(command)(lambda seen=seen, **given: seen.append(given)), arguments, name)
+        assert seen

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.data.words import bert_like, real_tokenizer, roberta_like, t5_like
 from vcc.data.example import SUMMARIZE, Example
-from vcc.data.features import ExampleTokenizer, TextCache, TruncationReport, token_spans
+from vcc.data.features import ExampleTokenizer, TextCache, TruncationReport, token_spans, tokenize_text
 from vcc.errors import UsageError
 
 WORDS = "who is it ? it was bob smith , and then alice came . question : context summarize | yes no unanswerable (a)"
@@ -169,3 +169,14 @@ def test_real_vocabularies_read_spans_back(kind):
     assert [document[offsets[a, 0] : offsets[b, 1]].strip() for a, b in features.spans] == wanted
     whole = tokenizer(f"question: Who paid? context: {document}") if kind == "t5" else tokenizer("Who paid?", document)
     assert features.row.input_ids.tolist() == whole["input_ids"]
+
+
+@pytest.mark.parametrize("make", [bert_like, t5_like])
+def test_the_name_of_a_special_token_in_a_text_is_text(make):
+    """A document that explains "[MASK]" or "</s>" must not be cut, or hidden from, by its own words."""
+    tokenizer = make(WORDS + " [ ] mask sep < / s >")
+    for word in tokenizer.all_special_tokens:
+        tokens = tokenize_text(f"it was {word} bob", tokenizer)
+        special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+        assert not special & set(tokens.ids.tolist()), word
+        assert tokens.offsets[-1].tolist() == [8 + len(word), 11 + len(word)]

@@ -15,11 +15,12 @@ from vcc.tasks import TASKS
 from vcc.tasks.metrics import NoReference
 from vcc.tasks.task import Split, Task
 from vcc.train.checkpoint import as_json
-from vcc.train.models import ModelChoice, choose_head, load_model, load_tokenizer
+from vcc.train.draws import some_of
+from vcc.train.models import ModelChoice, choose_head, described, load_model, load_tokenizer
 from vcc.train.objectives import AUTO_CLASSES
-from vcc.train.predict import Predictor
+from vcc.train.predict import Predictor, counting
 from vcc.train.processes import rank, world_size
-from vcc.train.scores import keep_earlier, score_table, write_scores
+from vcc.train.scores import keep_earlier, paper_result, score_table, write_scores
 from vcc.train.share import Share, of_all_processes
 from vcc.train.watch import say
 
@@ -33,7 +34,7 @@ def evaluate(
         int | None, "tokens of an input; unless given, the run's or the task's; more is cut, and counted"
     ] = None,
     data: Annotated[str | None, "file, folder or hub name; unless given, $VCC_DATA or the task's hub name"] = None,
-    examples: Annotated[int | None, "use only this many"] = None,
+    examples: Annotated[int | None, "use only this many, drawn at random"] = None,
     batch_size: Annotated[int, "examples at a time on each device"] = 8,
     precision: Annotated[Literal["auto", "fp32", "bf16", "fp16"], "auto: bf16 on a GPU, fp32 on a CPU"] = "auto",
     device: Annotated[Literal["auto", "cpu"], "auto: the GPU if there is one"] = "auto",
@@ -49,8 +50,9 @@ def evaluate(
     quiet()
     known = model.record if model.record.get("task") == task.name else {}
     head = choose_head(task, head or known.get("head"), model)
-    found = task.load(split, data)
-    chosen = found[:examples] if examples else found
+    tokenizer = load_tokenizer(model)
+    task = counting(task, tokenizer, head)
+    chosen = some_of(task.load(split, data), examples)
     if not len(chosen):
         raise UsageError(f"the {split} split of {task.name} has no example")
     length = length or known.get("length") or task.recipe(head).length
@@ -59,10 +61,10 @@ def evaluate(
         if known and as_json(here) != trained:
             say(f"the run that made this model had {option} {trained}; here it is {here}")
     place = PartialState(cpu=device == "cpu" or not torch.cuda.is_available()).device
-    tokenizer = load_tokenizer(model)
     compression = task.recipe(head).compression_at(length)
     network = load_model(model, AUTO_CLASSES[head], length, 0, tokenizer, new_head=False, compression=compression)
     network.to(place)
+    say(f"task {task.name}, head {head}, inputs of at most {length:,} tokens; {described(network)}")
     predictor = Predictor.of(task, head, network, tokenizer, length, batch_size)
     kind = precision if precision != "auto" else "bf16" if place.type == "cuda" else "fp32"
     types = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -81,7 +83,8 @@ def evaluate(
         if share.inputs:
             say(str(share))
         if metrics:
-            Console().print(score_table(task, head, metrics, len(chosen)))
+            paper = paper_result(task, head, network, length)
+            Console().print(score_table(task, head, metrics, len(chosen), paper))
         settings = {
             "task": task.name,
             "head": head,

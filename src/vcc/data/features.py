@@ -140,10 +140,17 @@ class TextCache:
 
 
 def tokenize_text(text: str, tokenizer: Any) -> TokenizedText:
-    """The tokens of a text of any length, without special tokens."""
-    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-    offsets = np.asarray(encoded["offset_mapping"], dtype=np.int32).reshape(-1, 2)
-    return TokenizedText(np.asarray(encoded["input_ids"], dtype=np.int32), offsets)
+    """The tokens of a text of any length, none of them special: "<mask>" or "[SEP]" in a text are letters.
+
+    Where a vocabulary has them as words like any other, they become the unknown word.
+    """
+    settings: Any = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+    encoded = tokenizer(text, return_offsets_mapping=True, **settings)
+    ids = np.asarray(encoded["input_ids"], dtype=np.int32)
+    unknown = tokenizer.unk_token_id
+    if unknown is not None:
+        ids[np.isin(ids, tokenizer.all_special_ids)] = unknown
+    return TokenizedText(ids, np.asarray(encoded["offset_mapping"], dtype=np.int32).reshape(-1, 2))
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,10 @@ def reads_and_writes(choice: ModelChoice) -> bool:
     return bool(load.load_config(resolve(choice.model)).is_encoder_decoder)
 
 
+def layers_of(choice: ModelChoice) -> int:
+    return int(load.load_config(resolve(choice.model)).num_hidden_layers)
+
+
 def choose_head(task: Task, head: Head | None, choice: ModelChoice) -> Head:
     """The head asked for; else text for an encoder-decoder, and the task's first other one for an encoder."""
     writes = reads_and_writes(choice)
@@ -110,10 +114,11 @@ def load_model(
     set_seed(seed)  # new weights are random
     if choice.fresh:
         model = load.new_model(name, auto_class)
+        say("warning: --fresh: all weights start at random")
     else:
         model, new = load.load_model(name, auto_class, new_head=new_head)
         if new:
-            say(f"new weights, which start at random: {', '.join(new)}")
+            say(f"warning: {name} has no weights {', '.join(new)}: they start at random and have to be trained")
     load.check_vocabulary(model, tokenizer)
     if model.config.model_type == "mra" and not torch.cuda.is_available():
         raise UsageError("MRA's attention needs a GPU: without one it silently returns zeros")
@@ -136,6 +141,18 @@ def load_model(
     if base.dense_below == "auto" and not (saved and choice.record):
         base = replace(base, dense_below=0)  # what is measured is VCC: inputs run dense only where somebody says so
     return wrap(model, replace(base, **choice.settings), max_length=needed_positions(model, length))
+
+
+def described(model: PreTrainedModel) -> str:
+    """Whether VCC is on, and with which settings."""
+    if not isinstance(model, Wrapped):
+        return f"VCC is off: {type(model).__name__} as it is"
+    vcc, layers = model.vcc, model.config.num_hidden_layers
+    dense = "every input is compressed" if vcc.dense_below == 0 else f"dense_below {vcc.dense_below}"
+    return (
+        f"VCC is on: scales {vcc.scales}, budget {vcc.budget}, {vcc.window_layers} of {layers} layers on windows of "
+        f"{vcc.window} tokens, score {vcc.score}, {dense}"
+    )
 
 
 def vip_name(model: PreTrainedModel) -> str | None:

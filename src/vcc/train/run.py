@@ -145,13 +145,16 @@ def fit(
     length: int,
     evaluate: Callable[[PreTrainedModel], dict[str, float]] | None = None,
     eval_every: int | None = None,
+    eval_first: bool = False,
 ) -> Path:
-    """Train `model`, settled `training` on `data`; the last checkpoint. `what` names everything else that was chosen:
-    only a run with the same `what` and the same training options continues from a checkpoint.
+    """Train `model`, settled `training` on `data`; the last checkpoint. `evaluate` is called every `eval_every` steps,
+    and with `eval_first` before the first. `what` names everything else that was chosen: only a run with the same
+    `what` and the same training options continues from a checkpoint.
     """
     everything = {**what, **asdict(training)}
     chosen = {name: value for name, value in everything.items() if name not in FREE}
     check_launch(training.fsdp)
+    say(planned(training))
     arguments = training_arguments(training, eval_every)
     trainer = VccTrainer(
         model,
@@ -178,6 +181,7 @@ def fit(
         if rank() == 0:
             place = {"processes": world_size(), "torch": torch.__version__, "transformers": transformers.__version__}
             write_record(training.out, everything | place)
+        arguments.eval_on_start = eval_first and start is None
         with memory_advice(lambda: advice(training, trainer.row_length or length)):
             trainer.train(resume_from_checkpoint=str(start) if start else None)
         share = of_all_processes(trainer.share)
@@ -187,6 +191,16 @@ def fit(
     last = training.out / f"checkpoint-{trainer.state.global_step}"
     say(f"done: {trainer.state.global_step} steps; the model is in {last}")
     return last
+
+
+def planned(training: Training) -> str:
+    """What was settled, for the person to see before anything is computed."""
+    until = f" or {training.minutes:g} minutes" if training.minutes is not None else ""
+    return (
+        f"training: {training.steps:,} steps{until} of {training.batch_size} examples, learning rate {training.lr:g} "
+        f"after a warm-up of {training.warmup:,} steps, weight decay {training.weight_decay:g}, {training.precision}, "
+        f"seed {training.seed}"
+    )
 
 
 def write_record(folder: Path, record: Mapping[str, Any]) -> None:

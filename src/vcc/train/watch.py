@@ -51,7 +51,7 @@ class Progress(TrainerCallback):
         if "loss" not in logs:
             scores = {name: value for name, value in logs.items() if name.startswith("eval_")}
             if scores:
-                say(f"step {state.global_step}: " + ", ".join(f"{k[5:]} {v:.2f}" for k, v in scores.items()))
+                say(f"step {state.global_step}: " + ", ".join(f"{k[5:]} {v:.4g}" for k, v in scores.items()))
             return
         if not math.isfinite(logs["loss"]):
             raise Failure(
