@@ -70,7 +70,7 @@ def save(run: Run, path: Path) -> None:
 
 def load(path: Path) -> Run:
     run = json.loads(path.read_text(encoding="utf-8"))
-    given = {key: tuple(value) if isinstance(value, list) else value for key, value in run["settings"].items()}
+    given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in run["settings"].items()}
     settings = Settings(**given)
     kernels = [tuple(Kernel(**kernel) for kernel in cell.get("kernels", ())) for cell in run["cells"]]
     cells = tuple(Cell(**{**cell, "kernels": own}) for cell, own in zip(run["cells"], kernels, strict=True))
@@ -85,8 +85,8 @@ def sections(run: Run) -> list[tuple[str, list[str], list[list[str]]]]:
     """Title, column names and lines of every table: a length each, then stages and kernels of every profile."""
     what = "; ms of the graph (of a single call)" if run.settings.device == "cuda" else ""
     columns = COLUMNS + (BATCH_COLUMNS if batched(run) else [])
-    part = "" if run.settings.part == "encoder" else f", {run.settings.part} of encoder-decoders"
-    found = [(f"{length:,} tokens{part}{what}", columns, cell_lines(run, length)) for length in run.settings.lengths]
+    of = "" if run.settings.part == "encoder" else f", {run.settings.part} of encoder-decoders"
+    found = [(f"{length:,} tokens{of}{what}", columns, cell_lines(run, length)) for length in run.settings.lengths]
     why = "" if run.settings.compile == "none" else ": a compiled graph does not tell its stages apart"
     for part in run.profiles:
         title = f"{part.model}, {part.length:,} tokens, {part.mode}: {part.total_ms:,.1f} ms, uncompiled{why}"

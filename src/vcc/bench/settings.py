@@ -8,6 +8,8 @@ import torch
 from vcc.bench.contenders import CONTENDERS, SIZES, Options, has_decoder
 from vcc.errors import UsageError
 
+LONGEST_TARGET = 1024  # tokens; LED's decoder has positions for no more
+
 
 @dataclass(frozen=True)
 class Settings(Options):
@@ -56,8 +58,8 @@ def check(settings: Settings) -> None:
     if settings.part == "decoder" and not all(map(has_decoder, settings.models)):
         without = [model for model in settings.models if not has_decoder(model)]
         raise UsageError(f"part=decoder: {','.join(without)} has none")
-    if settings.target < 1 or settings.target > min(settings.lengths):
-        raise UsageError(f"target={settings.target}: at least 1 token, and no more than the shortest of lengths")
+    if not 1 <= settings.target <= LONGEST_TARGET:
+        raise UsageError(f"target={settings.target}: a decoder writes 1 to {LONGEST_TARGET} tokens")
     if settings.workers < 1 or settings.patience <= 0:
         raise UsageError(
             f"workers={settings.workers}, patience={settings.patience}: at least 1 worker, and more than 0 seconds"

@@ -129,10 +129,10 @@ class LongInputEncoder(Wrapped):
             check_mask(vip_mask, places, "vip_mask")
         short, extent = self.short_inputs(host, inputs, places)
         if not torch.compiler.is_compiling():
+            self.last_report = ()
             self.inputs_read += len(short)
             self.inputs_compressed += short.count(False)
         vips: dict[str, Any] = {"vip_mask": vip_mask, "vip_length": vip_length, "vip_rule": vip_rule}
-        self.last_report = ()
         if all(short) and (extent is None or host.longest is None or places.shape[1] <= host.longest):
             return self.hf_class.forward(self, **inputs, return_dict=True)
         if extent is None or not any(short):
