@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.models.led.modeling_led import LEDEncoder
 
+from vcc.baselines.block_models import use_blocks
+from vcc.baselines.patterns import BigBird, Mra, Pattern
 from vcc.config import VccConfig
 from vcc.hosts.compile import compile_seconds
 from vcc.hosts.wrap import wrap
@@ -74,6 +76,7 @@ class Contender:
     attention: str  # its pattern
     ours: bool = False
     global_first: bool = False  # wants to be told which tokens see everything: the first
+    pattern: Pattern | None = None  # of the block attention that is put into it
 
 
 PEERS = {
@@ -97,6 +100,16 @@ PEERS = {
     ),
     "bigbird": Contender(
         hf.BigBirdModel, hf.BigBirdConfig, lambda size, n: bert_like(size, up_to(64, n)), "block-sparse"
+    ),
+    "bigbird-blocks": Contender(
+        hf.RobertaModel,
+        hf.RobertaConfig,
+        lambda size, n: bert_like(size, n + 2),
+        "block-sparse, ours",
+        pattern=BigBird(),
+    ),
+    "mra": Contender(
+        hf.RobertaModel, hf.RobertaConfig, lambda size, n: bert_like(size, n + 2), "multi-resolution", pattern=Mra()
     ),
     "modernbert": Contender(hf.ModernBertModel, hf.ModernBertConfig, modernbert_like, "full and local"),
 }
@@ -122,6 +135,8 @@ def build(name: str, size: Size, n: int, dropout: float, dtype: torch.dtype, dev
             setattr(config, option, dropout)
     with device:
         model = contender.model._from_config(config, dtype=dtype)
+    if contender.pattern is not None:
+        use_blocks(model, contender.pattern)
     return wrap(model, reading(n)[1]) if contender.ours else model
 
 
