@@ -51,7 +51,7 @@ def test_paper_scale_is_the_published_grid(tmp_path: Path) -> None:
 
 
 def test_steps_run_stage_by_stage_and_only_once(tmp_path: Path) -> None:
-    def step(name: str, stage: int, code: str = "") -> Step:
+    def step(name: str, stage: int, code: str = "pass") -> Step:
         done = tmp_path / name
         body = f"import pathlib; {code}; pathlib.Path({str(done)!r}).write_text('x')"
         return Step(name, (sys.executable, "-c", body), done, 1.0, stage)
