@@ -19,11 +19,6 @@ def test_lists_are_taken_as_tuples() -> None:
     assert VccConfig(scales=[4, 1], budget=[3]) == VccConfig(scales=(4, 1), budget=(3,))  # type: ignore[arg-type]
 
 
-def test_a_third_of_the_layers_run_on_windows_by_default() -> None:
-    assert [VccConfig().resolved(layers).window_layers for layers in (2, 6, 12, 24)] == [0, 2, 4, 8]
-    assert VccConfig(window_layers=5).resolved(12).window_layers == 5
-
-
 def test_a_configuration_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         VccConfig().window = 3  # type: ignore[misc]
@@ -69,6 +64,11 @@ def test_bad_settings_are_refused_with_value_and_rule(name: str, value: object, 
 def test_unknown_settings_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match=r"unknown VCC settings \['scale'\]; the settings are \['budget'"):
         VccConfig.from_dict({"scale": (16, 1)})
+
+
+def test_layers_on_windows_are_the_papers_for_its_sizes_and_else_a_third() -> None:
+    assert [VccConfig().resolved(layers).window_layers for layers in (12, 24, 6, 2)] == [4, 6, 2, 0]
+    assert VccConfig(window_layers=8).resolved(24).window_layers == 8
 
 
 def test_more_window_layers_than_the_model_has_are_refused() -> None:

@@ -15,6 +15,10 @@ else:
     ScoreName = Literal[tuple(SCORES)]  # so that a command line made of these fields lists them
 
 
+# Layers of the paper's models, and how many of them run on windows: base models have 12, its larger ones 24.
+WINDOW_LAYERS = {12: 4, 24: 6}
+
+
 @dataclass(frozen=True)
 class VccConfig:
     """How a model reads a long input. The defaults are the paper's for 16K tokens and more."""
@@ -22,7 +26,9 @@ class VccConfig:
     scales: Annotated[tuple[int, ...], "tokens per node, coarse to fine, ending in 1"] = (16, 1)
     budget: Annotated[tuple[int, ...], "nodes opened at each scale but the last"] = (90,)
     window: Annotated[int, "tokens in each separate piece that the first layers run on"] = 512
-    window_layers: Annotated[int | None, "how many layers run on windows; None: a third of the model's"] = None
+    window_layers: Annotated[
+        int | None, "how many layers run on windows; None: the paper's 4 of 12 and 6 of 24, else a third of the model's"
+    ] = None
     vip_window: Annotated[
         Literal["inline", "own"],
         "VIPs stay in the windows of their neighbours, or get windows of their own, so that the states of the rest of "
@@ -63,7 +69,8 @@ class VccConfig:
 
     def resolved(self, layers: int) -> "VccConfig":
         """With the number of window layers settled for a model of `layers` layers."""
-        config = self if self.window_layers is not None else replace(self, window_layers=layers // 3)
+        usual = WINDOW_LAYERS.get(layers, layers // 3)
+        config = self if self.window_layers is not None else replace(self, window_layers=usual)
         if config.window_layers is None or config.window_layers > layers:
             raise UsageError(f"window_layers={config.window_layers}: this model has only {layers} layers")
         return config

@@ -32,16 +32,18 @@ def test_span_batch_pads_to_the_multiple_and_points_at_cls_without_an_answer():
     assert (batch["input_ids"][1, 6:] == 0).all()
 
 
-def test_choice_batch_has_empty_rows_for_missing_choices():
+def test_choice_batch_has_one_row_an_example_however_many_choices():
     collate, items = features(
         "choice",
         Example("1", "who?", "a b", choices=("a", "b", "c"), label=2),
         Example("2", "who?", "a b c d", choices=("a", "b")),
     )
     batch = collate(items)
-    assert batch["input_ids"].shape == batch["vip_mask"].shape == (2, 3, 16)
+    assert batch["input_ids"].shape == batch["vip_mask"].shape == (2, 16)
     assert batch["choice_mask"].tolist() == [[True] * 3, [True, True, False]]
-    assert batch["attention_mask"][1, 2].sum() == 0 and batch["labels"].tolist() == [2, -100]
+    assert batch["choice_tokens"].shape == (2, 3) and batch["labels"].tolist() == [2, -100]
+    for row, item in enumerate(items):
+        assert tuple(batch["choice_tokens"][row][batch["choice_mask"][row]].tolist()) == item.row.choice_tokens
 
 
 def test_text_batch_pads_labels_with_minus_100():

@@ -130,3 +130,11 @@ def test_nothing_to_read_is_an_error(tmp_path):
     (tmp_path / "a.txt").write_text("1+1")
     with pytest.raises(DataError, match="nothing is left after the filter"):
         prepare(str(tmp_path), bert_like(WORDS), tmp_path / "store")
+
+
+def test_a_mask_that_a_text_speaks_of_is_not_the_mask(tmp_path):
+    (tmp_path / "a.txt").write_text("a [MASK] b [SEP] c")
+    tokenizer = bert_like("a b c mask sep [ ]")
+    store = prepare(str(tmp_path / "a.txt"), tokenizer, tmp_path / "store", limit=9)
+    assert tokenizer.mask_token_id not in store.tokens
+    assert [int(token) for token in store.tokens].count(tokenizer.sep_token_id) == 1, "the end mark alone"

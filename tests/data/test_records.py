@@ -171,7 +171,7 @@ def test_a_hub_that_cannot_answer_is_named(hub, monkeypatch):
     with pytest.raises(DataError, match="gone/set: the hub does not give its test split: no such data set"):
         load_records("set", "test", "gone/set", "")
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(DataError, match="pip install datasets"):
+    with pytest.raises(DataError, match="pip install 'vcc-transformers.train.'"):
         load_records("set", "test", "owner/set", "")
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import vcc
-from tests.hosts.models import FAMILIES, REAL, Batch, build, difference, encoded, ragged, states
+from tests.hosts.models import FAMILIES, PAD, REAL, Batch, build, difference, encoded, one, ragged, states
 
 # BERT, ELECTRA, BART and Pegasus count positions from the first token of the batch, padding or not; in windows of their
 # own, and in the other families, positions are counted from a sequence's own first token.
@@ -86,3 +86,50 @@ def test_odd_lengths_are_read(family: str, n: int) -> None:
     batch = Batch(ids, torch.ones_like(ids), torch.zeros_like(ids))
     with torch.no_grad():
         assert encoded(wrapped(**batch.arguments(family))).shape == (1, n, 32)
+
+
+@pytest.mark.parametrize("dense_below", [40, "auto"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_whether_a_row_is_compressed_does_not_depend_on_its_neighbours(family: str, dense_below: int | str) -> None:
+    """Rows of 19, 24 and 45 tokens: the first two are short alone, so they are in a batch."""
+    config = replace(REAL, dense_below=dense_below, window=16)  # type: ignore[arg-type]
+    wrapped, batch = vcc.wrap(build(family), config), ragged()
+    batch.real[0, 19:], batch.real[1, :21] = 0, 0
+    batch = Batch(batch.ids.masked_fill(batch.real == 0, PAD), batch.real, batch.vips * batch.real)
+    if family not in OWN_POSITIONS:
+        batch = Batch(batch.ids[::2], batch.real[::2], batch.vips[::2])
+    compressed = []
+    with torch.no_grad():
+        together = wrapped(**batch.arguments(family), output_hidden_states=True)
+        assert wrapped.vcc_share() == (1, len(batch.ids))
+        assert {report.examples for report in wrapped.vcc_report()} == {(len(batch.ids) - 1,)}
+        for index in range(len(batch.ids)):
+            alone = wrapped(**batch.row(index).arguments(family), output_hidden_states=True)
+            compressed.append(bool(wrapped.vcc_report()))
+            kept = batch.real[index].bool()
+            for ours, theirs in zip(states(together), states(alone), strict=True):
+                assert difference(ours[index, kept], theirs[0]) < 1e-10
+            assert difference(encoded(together)[index, kept], encoded(alone)[0]) < 1e-10
+    assert compressed == [False] * (len(batch.ids) - 1) + [True]
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "t5"])
+def test_gradients_of_a_row_do_not_depend_on_its_neighbours_either(family: str) -> None:
+    wrapped, batch = vcc.wrap(build(family), replace(REAL, dense_below=40)), ragged()
+    batch = Batch(batch.ids[::2], batch.real[::2], batch.vips[::2])
+    found = []
+    for parts in ([batch], [batch.row(0), batch.row(1)]):
+        wrapped.zero_grad()
+        for part in parts:
+            (encoded(wrapped(**part.arguments(family))) * part.real[..., None]).square().sum().backward()
+        found.append([p.grad.clone() for p in wrapped.parameters() if p.grad is not None])
+    assert max(difference(*pair) for pair in zip(*found, strict=True)) < 1e-9
+
+
+def test_short_rows_in_a_batch_wider_than_the_position_table_run_dense_all_the_same() -> None:
+    wrapped, model = vcc.wrap(build("bert"), replace(REAL, dense_below=40)), build("bert")
+    batch = one(30)
+    wide = {name: torch.nn.functional.pad(value, (0, 70)) for name, value in batch.arguments("bert").items()}
+    with torch.no_grad():
+        assert difference(encoded(wrapped(**wide))[:, :30], encoded(model(**batch.inputs("bert")))) < 1e-10
+    assert wrapped.vcc_share() == (0, 1)

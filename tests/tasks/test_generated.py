@@ -147,3 +147,19 @@ def test_babi_facts_lie_in_order_in_the_book(library):
 def test_a_missing_book_folder_is_named(tmp_path):
     with pytest.raises(DataError, match="no validation split of books"):
         TASKS["needle_in_books"]().load("test", str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["needle_in_books", "squad_haystack", "babi_in_books"])
+def test_examples_have_at_most_the_tokens_asked_for_by_whoever_counts_them(library, name):
+    """Letters as tokens: words times 1.4 would give several times as many."""
+    task = TASKS[name](lengths=(600, 900))
+    letters = lambda example: len(example.question) + len(example.document)
+    estimated = task.load("train", library)
+    assert max(map(letters, estimated[:4])) > 900
+    fitted = task.counting(letters).load("train", library)
+    for i in range(4):
+        example, length = fitted[i], (600, 900)[i % 2]
+        assert 0.7 * length < letters(example) <= length
+        assert example.answer_spans and example.meta["length"] == length
+        assert {example.document[a:b] for a, b in example.answer_spans} <= set(example.answers)
+        assert example.id == estimated[i].id and example.meta["depth"] == estimated[i].meta["depth"]

@@ -73,7 +73,7 @@ def test_real_clauses_survive_tokenization():
     features = [tokenize(example) for example in examples]
     assert tokenize.cache.misses == 2 and TruncationReport.of(features).cut_tokens == 0
     for example, one in zip(examples, features, strict=True):
-        offsets = one.rows[0].offsets
+        offsets = one.row.offsets
         for (start, end), (first, last) in zip(example.answer_spans, one.spans, strict=True):
             assert offsets[first, 0] <= start and offsets[last, 1] >= end
             assert example.document[start:end].strip() in example.document[offsets[first, 0] : offsets[last, 1]]

@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 
 from vcc.tasks import TASKS
-from vcc.tasks.paper import RESULTS, paper_compression
+from vcc.tasks.paper import RESULTS, Compression, paper_compression
+from vcc.tasks.pretraining import PRETRAININGS
 from vcc.tasks.task import Task
 
 
@@ -65,7 +66,8 @@ def test_a_task_that_is_not_of_the_paper_says_which_one_it_is_like_and_in_what_i
         assert not task.like or (not tasks[task.like].like and not task.results())
     hotpotqa, needle = tasks["hotpotqa"], tasks["needle"]
     assert tasks["musique"].recipe("text") == dataclasses.replace(hotpotqa.recipe("text"), of_paper=False)
-    assert tasks["cuad"].recipe() == dataclasses.replace(hotpotqa.recipe("span"), of_paper=False, length=16384)
+    longer = dataclasses.replace(hotpotqa.recipe("span"), length=16384, compression=Compression(16, 90))
+    assert tasks["cuad"].recipe() == dataclasses.replace(longer, of_paper=False)
     assert needle.recipe("text").output_length == 8 and needle.recipe("span").output_length is None
     assert needle.recipe("span").learning_rates == (1e-3,) and needle.recipe("span").batch_sizes == (32,)
 
@@ -101,3 +103,36 @@ def test_results_are_those_of_the_papers_tables():
 def test_compression_is_that_of_the_next_listed_length():
     assert paper_compression(512) == paper_compression(100_000) == paper_compression(10**7)
     assert paper_compression(5000).scales == (16, 1) and paper_compression(5000).budget == (90,)
+
+
+def test_k_and_h_are_the_papers_its_codes_or_ours_and_say_so():
+    def known(task, head="text"):
+        found = TASKS[task]().recipe(head).compression
+        return found.k, found.h, found.source
+
+    assert known("narrative_qa") == (16, 90, "paper")
+    assert known("hotpotqa") == known("hotpotqa", "span") == (16, 70, "code")
+    assert known("wikihop") == known("wikihop", "choice") == (16, 80, "code")
+    assert known("qmsum") == known("quality") == known("multinews") == (16, 90, "code")
+    assert known("quality", "choice") == known("cuad", "span") == (16, 90, "ours")
+    assert known("musique") == (16, 70, "ours")
+    recipe = TASKS["hotpotqa"]().recipe("span")
+    assert recipe.compression_at(512).h == recipe.compression_at(4096).h == 70
+    assert recipe.compression_at(5000) == paper_compression(5000)
+    assert [PRETRAININGS["vcc"].compression_for(layers).h for layers in (12, 24, 6)] == [44, 50, 44]
+    assert PRETRAININGS["t5"].compression_for(24).h == 90
+
+
+def test_pretrainings_are_the_papers():
+    def shape(name):
+        one = PRETRAININGS[name]
+        return one.batch_size, one.steps, one.length, one.mask_ratio, one.vcc
+
+    assert shape("roberta-512") == (8192, 750_000, 512, 0.15, False) and PRETRAININGS["roberta-512"].fresh
+    assert shape("vcc") == (128, 300_000, 4096, 0.075, True) and shape("vcc-star") == (512, 250_000, 4096, 0.075, True)
+    assert shape("baseline") == (64, 300_000, 4096, 0.15, False)
+    assert shape("t5") == (256, 250_000, 4096, 0.15, True) and PRETRAININGS["t5"].writes
+    ours, theirs = PRETRAININGS["vcc-150k"], PRETRAININGS["baseline"]
+    assert ours.batch_size * ours.steps == theirs.batch_size * theirs.steps, "as many tokens"
+    ours = PRETRAININGS["vcc"]
+    assert ours.batch_size * ours.mask_ratio == theirs.batch_size * theirs.mask_ratio, "as many predictions a step"

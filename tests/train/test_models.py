@@ -9,13 +9,8 @@ from tests.data.words import bert_like
 from tests.train import small
 from tests.train.test_baselines import CONFIGS
 from vcc.errors import UsageError
-from vcc.train.models import ModelChoice, load_model, load_tokenizer, paper_settings, resolve
+from vcc.train.models import ModelChoice, load_model, load_tokenizer, resolve
 from vcc.train.objectives import Answering
-
-
-def test_layers_on_windows_are_the_papers_for_its_sizes() -> None:
-    found = [paper_settings(4096, layers).resolved(layers).window_layers for layers in (12, 24, 6)]
-    assert found == [4, 6, 2]
 
 
 def test_a_path_that_is_not_there_is_not_looked_for_on_the_hub() -> None:

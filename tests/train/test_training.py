@@ -10,6 +10,7 @@ from rich.console import Console
 
 from tests.train import marked
 from vcc.errors import Failure, UsageError
+from vcc.tasks import TASKS
 from vcc.train import watch
 from vcc.train.checkpoint import checkpoints
 from vcc.train.clock import Clock
@@ -137,7 +138,7 @@ def test_a_loss_that_is_no_number_ends_the_run(tmp_path: Path) -> None:
 
 def test_settled_options_leave_nothing_open() -> None:
     settled = settle(Training(out=Path("x")), marked.Suggested(), 37)
-    assert (settled.steps, settled.batch_size, settled.lr, settled.warmup) == (10, 4, 3e-3, 1)
+    assert (settled.steps, settled.batch_size, settled.lr, settled.warmup) == (10, 4, 3e-3, 2)
     assert settled.precision in ("fp32", "bf16") and settled.weight_decay == 0.01
     assert settle(Training(out=Path("x"), steps=1000, warmup=0), marked.Suggested(), 37).warmup == 0
     with pytest.raises(UsageError, match="no training example"):
@@ -192,3 +193,15 @@ def test_the_head_is_what_the_base_model_does_not_have() -> None:
 def test_a_clock_without_a_budget_never_ends_a_run() -> None:
     clock = Clock(None)
     assert not clock.tick() and clock.share == 0
+
+
+@pytest.mark.parametrize(("task", "examples", "warmup"), [("qmsum", 1257, 100), ("contract_nli", 7191, 1000)])
+def test_warm_up_is_the_papers_however_few_the_steps(
+    task: str, examples: int, warmup: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A tenth of QMSum's 786 steps would be 78, of ContractNLI's 4,495 it would be 449."""
+    recipe = TASKS[task]().recipe()
+    assert settle(Training(out=Path("x")), recipe, examples).warmup == warmup
+    assert not capsys.readouterr().err
+    assert settle(Training(out=Path("x"), steps=50), recipe, examples).warmup == warmup
+    assert f"warm-up of {warmup:,} steps is longer than the run, of 50" in capsys.readouterr().err

@@ -14,11 +14,14 @@ from vcc.hosts.quiet import quiet
 from vcc.tasks import TASKS
 from vcc.tasks.metrics import NoReference
 from vcc.tasks.task import Split, Task
-from vcc.train.models import ModelChoice, choose_head, load_model, load_tokenizer
+from vcc.train.checkpoint import as_json
+from vcc.train.draws import some_of
+from vcc.train.models import ModelChoice, choose_head, described, load_model, load_tokenizer
 from vcc.train.objectives import AUTO_CLASSES
-from vcc.train.predict import Predictor
+from vcc.train.predict import Predictor, counting
 from vcc.train.processes import rank, world_size
-from vcc.train.scores import score_table, write_scores
+from vcc.train.scores import keep_earlier, paper_result, score_table, write_scores
+from vcc.train.share import Share, of_all_processes
 from vcc.train.watch import say
 
 
@@ -27,33 +30,47 @@ def evaluate(
     model: ModelChoice,
     head: Annotated[Head | None, "kind of answer; unless given, the task's first that fits the model"] = None,
     split: Annotated[Split, "which examples"] = "validation",
-    length: Annotated[int | None, "tokens of an input; unless given, the task's; more is cut, and counted"] = None,
+    length: Annotated[
+        int | None, "tokens of an input; unless given, the run's or the task's; more is cut, and counted"
+    ] = None,
     data: Annotated[str | None, "file, folder or hub name; unless given, $VCC_DATA or the task's hub name"] = None,
-    examples: Annotated[int | None, "use only this many"] = None,
+    examples: Annotated[int | None, "use only this many, drawn at random"] = None,
     batch_size: Annotated[int, "examples at a time on each device"] = 8,
     precision: Annotated[Literal["auto", "fp32", "bf16", "fp16"], "auto: bf16 on a GPU, fp32 on a CPU"] = "auto",
     device: Annotated[Literal["auto", "cpu"], "auto: the GPU if there is one"] = "auto",
     out: Annotated[Path | None, "folder for metrics.json and predictions.jsonl; unless given, beside the model"] = None,
 ) -> dict[str, float]:
-    """Evaluate a model on a task: a table of its metrics with their 95% intervals, and every answer in a file."""
+    """Evaluate a model on a task: a table of its metrics with their 95% intervals, and every answer in a file.
+
+    A model that `finetune` made is evaluated as it was trained, with VCC or without, unless options say otherwise.
+    """
     from accelerate import PartialState
 
     at_least(1, length=length, examples=examples, batch_size=batch_size)
     quiet()
-    head = choose_head(task, head, model)
-    found = task.load(split, data)
-    chosen = found[:examples] if examples else found
+    known = model.record if model.record.get("task") == task.name else {}
+    head = choose_head(task, head or known.get("head"), model)
+    tokenizer = load_tokenizer(model)
+    task = counting(task, tokenizer, head)
+    chosen = some_of(task.load(split, data), examples)
     if not len(chosen):
         raise UsageError(f"the {split} split of {task.name} has no example")
-    length = length or task.recipe(head).length
+    length = length or known.get("length") or task.recipe(head).length
+    for option in task.options:
+        trained, here = known.get(f"task_{option}"), getattr(task, option)
+        if known and as_json(here) != trained:
+            say(f"the run that made this model had {option} {trained}; here it is {here}")
     place = PartialState(cpu=device == "cpu" or not torch.cuda.is_available()).device
-    tokenizer = load_tokenizer(model)
-    network = load_model(model, AUTO_CLASSES[head], length, 0, tokenizer, new_head=False).to(place)
+    compression = task.recipe(head).compression_at(length)
+    network = load_model(model, AUTO_CLASSES[head], length, 0, tokenizer, new_head=False, compression=compression)
+    network.to(place)
+    say(f"task {task.name}, head {head}, inputs of at most {length:,} tokens; {described(network)}")
     predictor = Predictor.of(task, head, network, tokenizer, length, batch_size)
     kind = precision if precision != "auto" else "bf16" if place.type == "cuda" else "fp32"
     types = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
     with torch.autocast(place.type, types[kind], enabled=kind != "fp32"):
         predictions, report = predictor.answer_all(chosen, show=True)
+    share = of_all_processes(Share.of(network))
     metrics: dict[str, float] = {}
     try:
         metrics = task.metrics(predictions, chosen)
@@ -63,8 +80,11 @@ def evaluate(
         beside = Path(model.model) if Path(model.model).is_dir() else Path(".")
         folder = out or beside / f"evaluation-{task.name}-{split}"
         say(str(replace(report, cut_targets=0)))  # references are scored whole
+        if share.inputs:
+            say(str(share))
         if metrics:
-            Console().print(score_table(task, head, metrics, len(chosen)))
+            paper = paper_result(task, head, network, length)
+            Console().print(score_table(task, head, metrics, len(chosen), paper))
         settings = {
             "task": task.name,
             "head": head,
@@ -75,7 +95,10 @@ def evaluate(
             "precision": kind,
             "processes": world_size(),
             "truncation": asdict(report),
+            "compressed": asdict(share) if share.inputs else None,
         }
+        if kept := keep_earlier(folder):
+            say(f"kept from before: {', '.join(map(str, kept))}")
         write_scores(folder, settings, metrics, predictions, chosen)
         say(f"written: {folder}/metrics.json, {folder}/predictions.jsonl")
     return metrics

@@ -9,10 +9,10 @@ from vcc.data.features import ExampleTokenizer, TruncationReport
 from vcc.hosts.quiet import quiet
 from vcc.tasks import TASKS
 from vcc.tasks.task import Task
-from vcc.train.draws import TaskExamples, fingerprint
-from vcc.train.models import ModelChoice, choose_head, load_model, load_tokenizer
+from vcc.train.draws import TaskExamples, fingerprint, some_of
+from vcc.train.models import ModelChoice, choose_head, described, load_model, load_tokenizer
 from vcc.train.objectives import AUTO_CLASSES, Answering
-from vcc.train.predict import Predictor
+from vcc.train.predict import Predictor, counting
 from vcc.train.run import Training, fit, settle
 from vcc.train.watch import say
 
@@ -26,7 +26,7 @@ def finetune(
     head: Annotated[Head | None, "kind of answer; unless given, the task's first that fits the model"] = None,
     length: Annotated[int | None, "tokens of an input; unless given, the task's; more is cut, and counted"] = None,
     data: Annotated[str | None, "file, folder or hub name; unless given, $VCC_DATA or the task's hub name"] = None,
-    examples: Annotated[int | None, "use only this many training examples"] = None,
+    examples: Annotated[int | None, "use only this many training examples, drawn at random"] = None,
     max_choices: Annotated[int | None, "train with at most this many choices of each question"] = None,
     eval_every: Annotated[int | None, "steps between evaluations on the validation split"] = None,
     eval_examples: Annotated[int, "validation examples of such an evaluation"] = 200,
@@ -45,21 +45,23 @@ def finetune(
     )
     quiet()
     head = choose_head(task, head, model)
-    found = task.load("train", data)
-    chosen = found[:examples] if examples else found
+    tokenizer = load_tokenizer(model)
+    task = counting(task, tokenizer, head)
+    chosen = some_of(task.load("train", data), examples)
     recipe = task.recipe(head)
     length = length or recipe.length
     settled = settle(training, recipe, len(chosen))
-    tokenizer = load_tokenizer(model)
-    network = load_model(model, AUTO_CLASSES[head], length, settled.seed, tokenizer, new_head=True)
+    kind, compression = AUTO_CLASSES[head], recipe.compression_at(length)
+    network = load_model(model, kind, length, settled.seed, tokenizer, new_head=True, compression=compression)
     tokenize = ExampleTokenizer(tokenizer, head, length, recipe.target_length, max_choices)
     answering = Answering.of(network, tokenizer, head, length)
     sample = [tokenize(chosen[i]) for i in range(0, len(chosen), max(1, len(chosen) // SAMPLE))]
+    say(f"task {task.name}, head {head}, inputs of at most {length:,} tokens; {described(network)}")
     say(f"training examples: {len(chosen):,}; of {len(sample):,} looked at, {TruncationReport.of(sample)}")
 
     evaluation = None
     if eval_every:
-        held_out = task.load("validation", data)[:eval_examples]
+        held_out = some_of(task.load("validation", data), eval_examples)
         at_once = max(1, (settled.batch_size or 1) // settled.gradient_accumulation)
 
         def evaluation(network: Any) -> dict[str, float]:

@@ -1,49 +1,67 @@
-"""Continued pretraining."""
+"""Pretraining."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import torch
 from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM
 
 from vcc.commands.options import at_least
-from vcc.data.corpus import prepare
+from vcc.data.corpus import prepare, split_documents
 from vcc.data.pretrain import MaskedLM, PretrainDataset, SpanCorruption
 from vcc.errors import UsageError
 from vcc.hosts.quiet import quiet
-from vcc.tasks.paper import ENCODER_DECODER_PRETRAINING, ENCODER_PRETRAINING
+from vcc.tasks.pretraining import PRETRAININGS
 from vcc.train.draws import MaskedSequences
-from vcc.train.models import ModelChoice, load_model, load_tokenizer, reads_and_writes, vip_name
+from vcc.train.models import (
+    ModelChoice,
+    described,
+    layers_of,
+    load_model,
+    load_tokenizer,
+    padding,
+    reads_and_writes,
+    vip_name,
+)
 from vcc.train.objectives import Filling
+from vcc.train.perplexity import Perplexity
 from vcc.train.run import Training, fit, settle
 from vcc.train.watch import say
 
 ENDLESS = 2**62  # sequences a run may ask for: the corpus is read again and again
+HELD_OUT_SEED = 0  # of the masks that perplexity is measured with: the same for every run
+Preset = Literal["roberta-512", "vcc", "vcc-150k", "vcc-star", "baseline", "t5"]
 
 
 def pretrain(
     data: Annotated[str, "text to learn from: a file or folder (text, JSON lines, Parquet), or a hub name"],
     model: ModelChoice,
     training: Training,
-    length: Annotated[int, "tokens of a sequence; documents are laid end to end to fill it"] = 4096,
-    mask_ratio: Annotated[float | None, "share of tokens to hide; unless given 0.075, with a decoder 0.15"] = None,
+    preset: Annotated[Preset | None, "a pretraining of the paper, whose values are the defaults of the rest"] = None,
+    length: Annotated[int | None, "tokens of a sequence, filled with documents end to end; else the preset's"] = None,
+    mask_ratio: Annotated[float | None, "share of tokens to hide; unless given, the preset's"] = None,
     mean_span: Annotated[float, "encoder-decoder: tokens hidden by one sentinel, on average"] = 3.0,
     cluster_window: Annotated[int | None, "encoder: hide tokens in a few windows of this size, not everywhere"] = None,
     cluster_density: Annotated[float, "encoder: share of such a window that is hidden"] = 0.3,
     field: Annotated[str, "name of the field with the text, in JSON lines and Parquet"] = "text",
     tokens_per_byte: Annotated[float, "drop parts of the data that need more tokens than this a byte"] = 0.3,
     prepared: Annotated[Path | None, "folder for the tokenized data; unless given, inside --out"] = None,
+    eval_every: Annotated[int | None, "steps between measurements of perplexity on documents that are held out"] = None,
+    eval_sequences: Annotated[int, "sequences of such a measurement"] = 100,
+    held_out: Annotated[float, "share of the documents that are held out for it"] = 0.01,
 ) -> Path:
-    """Continue the pretraining of a model on long sequences, so that it learns to read compressed ones.
+    """Pretrain a model on long sequences, so that it learns to read compressed ones; with the paper's settings.
 
     Encoders learn to fill in masked tokens, encoder-decoders to write what sentinels hide; the masked tokens and the
-    sentinels are the VIPs.
+    sentinels are the VIPs. Presets: roberta-512 (from nothing), vcc, vcc-150k, vcc-star (the paper's VCC*), baseline
+    (without VCC, at 4K), t5. Unless given, vcc for an encoder and t5 for an encoder-decoder.
     """
     from accelerate import PartialState
 
     at_least(1, length=length, mean_span=mean_span, cluster_window=cluster_window)
-    for name, share in (("mask-ratio", mask_ratio), ("cluster-density", cluster_density)):
+    at_least(1, eval_every=eval_every, eval_sequences=eval_sequences)
+    for name, share in (("mask-ratio", mask_ratio), ("cluster-density", cluster_density), ("held-out", held_out)):
         if share is not None and not 0 < share < 1:
             raise UsageError(f"--{name} is {share}: it must lie between 0 and 1")
     if not tokens_per_byte > 0:
@@ -51,37 +69,57 @@ def pretrain(
     quiet()
     tokenizer = load_tokenizer(model)
     writes = reads_and_writes(model)
-    suggested = ENCODER_DECODER_PRETRAINING if writes else ENCODER_PRETRAINING
+    suggested = PRETRAININGS[preset or ("t5" if writes else "vcc")]
+    if suggested.writes != writes:
+        kind = "an encoder-decoder" if suggested.writes else "an encoder"
+        raise UsageError(f"--preset {preset} is for {kind}, which {model.model} is not")
+    if preset is not None:
+        model = replace(
+            model, fresh=model.fresh or suggested.fresh, vcc=suggested.vcc if model.vcc is None else model.vcc
+        )
+    length, ratio = length or suggested.length, mask_ratio or suggested.mask_ratio
     on_cpu = training.device == "cpu" or not torch.cuda.is_available()
     hiding: MaskedLM | SpanCorruption
     if writes:
-        hiding = SpanCorruption.of(tokenizer, ratio=mask_ratio or 0.15, mean_span=mean_span)
+        hiding = SpanCorruption.of(tokenizer, ratio=ratio, mean_span=mean_span)
     else:
-        hiding = MaskedLM.of(
-            tokenizer, ratio=mask_ratio or 0.075, cluster_window=cluster_window, cluster_density=cluster_density
-        )
+        hiding = MaskedLM.of(tokenizer, ratio=ratio, cluster_window=cluster_window, cluster_density=cluster_density)
     with PartialState(cpu=on_cpu).main_process_first():
         store = prepare(data, tokenizer, prepared or training.out / "tokens", field=field, limit=tokens_per_byte)
-    sequences = PretrainDataset(store, hiding, length, training.seed, ENDLESS)
+    learned, held = split_documents(store, held_out) if eval_every else (None, None)
+    sequences = PretrainDataset(store, hiding, length, training.seed, ENDLESS, learned)
     say(
         f"{store.report}\n{len(store.tokens):,} tokens in {len(store.ends):,} documents: an epoch has "
         f"{sequences.per_epoch:,} sequences of {length}; nothing is truncated"
     )
     settled = settle(training, suggested, sequences.per_epoch, suggested.steps)
     auto_class = AutoModelForSeq2SeqLM if writes else AutoModelForMaskedLM
-    network = load_model(model, auto_class, length, settled.seed, tokenizer, new_head=True)
-    what = {
+    usual = suggested.compression_for(layers_of(model)) if suggested.compression else None
+    network = load_model(model, auto_class, length, settled.seed, tokenizer, new_head=True, compression=usual)
+    say(f"{ratio:.1%} of the tokens are hidden; {described(network)}")
+    learning = Filling(writes, tokenizer.pad_token_id, vip_name(network), padding(network, length))
+    perplexity = None
+    if held is not None:
+        told = PretrainDataset(store, hiding, length, HELD_OUT_SEED, ENDLESS, held)
+        number = min(eval_sequences, told.per_epoch)
+        together = max(1, (settled.batch_size or 1) // settled.gradient_accumulation)
+        types = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+        perplexity = Perplexity(told[:number], learning, min(together, number), types[settled.precision])
+        say(f"held out: {len(held):,} documents; perplexity is measured on {number:,} sequences of them")
+    what: dict[str, Any] = {
         "recipe": "pretrain",
+        "preset": preset,
         "source": data,
         "hiding": {name: value for name, value in asdict(hiding).items() if isinstance(value, int | float | None)},
         "length": length,
         "tokens": len(store.tokens),
         "data": store.digest,
         "documents": len(store.ends),
+        "held_out": None if held is None else len(held),
         "tokens_per_byte": tokens_per_byte,
         "model": model.model,
         "fresh": model.fresh,
         "vcc": getattr(network.config, "vcc", None),
     }
-    learning = Filling(writes, tokenizer.pad_token_id, vip_name(network))
-    return fit(settled, what, network, learning, MaskedSequences(sequences), tokenizer, length)
+    data_set, first = MaskedSequences(sequences), perplexity is not None
+    return fit(settled, what, network, learning, data_set, tokenizer, length, perplexity, eval_every, eval_first=first)

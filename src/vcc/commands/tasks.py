@@ -5,9 +5,10 @@ from typing import Annotated
 from rich.console import Console
 from rich.table import Table
 
+from vcc.config import WINDOW_LAYERS
 from vcc.errors import UsageError
 from vcc.tasks import TASKS
-from vcc.tasks.paper import COMPRESSION, WINDOW_LAYERS, Result
+from vcc.tasks.paper import COMPRESSION, Compression, Result
 from vcc.tasks.task import Task
 
 WIDTH = 220  # a terminal that is narrower wraps lines; a table squeezed into 80 columns cannot be read
@@ -44,6 +45,7 @@ def task_table() -> Table:
         "epochs",
         "warm-up",
         "output",
+        "k/h",
         "VCC in the paper",
     ):
         shown.add_column(column, no_wrap=True)
@@ -62,20 +64,25 @@ def task_table() -> Table:
                 " or ".join(map(str, recipe.epochs)),
                 str(recipe.warmup_steps),
                 str(recipe.output_length or ""),
+                shown_compression(recipe.compression),
                 best(task, head),
             )
     return shown
 
 
+def shown_compression(compression: Compression) -> str:
+    return f"{compression.k}/{compression.h} {compression.source}"
+
+
 def compression_line() -> str:
     """The default k and h at each length, then the paper's others; the layers on windows."""
     shown = [
-        f"{length // 1024}K " + " or ".join(f"{one.k}/{one.h}" for one in known)
-        for length, known in COMPRESSION.items()
+        f"{length // 1024}K " + " or ".join(map(shown_compression, known)) for length, known in COMPRESSION.items()
     ]
     windows = ", ".join(f"{first} of {layers}" for layers, first in WINDOW_LAYERS.items())
     return (
-        f"k/h (tokens of a segment, segments opened) for inputs up to {', '.join(shown)}\n"
+        "k/h: tokens of a segment, segments opened, and who says so: the paper, its authors' released code, or we.\n"
+        f"Beyond a task's length, for inputs up to {', '.join(shown)}\n"
         f"Layers on windows of 512 tokens: the first {windows}, else a third."
     )
 

@@ -89,7 +89,7 @@ def predict_spans(
     Probabilities are a softmax over the scores of the candidates and of "no answer", as in CUAD's script.
     With `allow_none`, "no answer" wins where its score is above the best candidate's.
     """
-    row = features.rows[0]
+    row = features.row
     n = len(row.input_ids)
     start, end = start_logits[:n].detach().float().cpu(), end_logits[:n].detach().float().cpu()
     none_score = float(start[NULL_POSITION] + end[NULL_POSITION])

@@ -1,10 +1,12 @@
 """Features of any lengths become one padded batch: the keyword arguments of a Hugging Face model, and two more.
 
-| head | shape of input_ids, attention_mask, vip_mask | labels | for the loss only |
+input_ids, attention_mask and vip_mask are (B, n), and:
+
+| head | more inputs | labels | for the loss only |
 |---|---|---|---|
-| span | (B, n) | start_positions, end_positions (B,) | spans (B, S, 2), padded with -100 |
-| choice | (B, C, n) | labels (B,) | choice_mask (B, C): False on rows that only pad |
-| text | (B, n) | labels (B, t), padded with -100 | |
+| span | | start_positions, end_positions (B,) | spans (B, S, 2), padded with -100 |
+| choice | choice_tokens (B, C) | labels (B,) | choice_mask (B, C): False where an example has fewer choices |
+| text | | labels (B, t), padded with -100 | |
 
 What is for the loss only is no argument of a model: `vcc.data.losses` takes it.
 """
@@ -43,9 +45,9 @@ class Collator:
         if self.multiple < 1:
             raise ValueError(f"multiple {self.multiple} must be at least 1")
         n = -(-max(one.length for one in features) // self.multiple) * self.multiple
+        batch = self._rows([one.row for one in features], n)
         if self.head == "choice":
-            return self._choices(features, n)
-        batch = self._rows([one.rows[0] for one in features], n)
+            return batch | self._choices(features)
         if self.head == "text":
             batch["labels"] = pad_ids([one.target_ids for one in features if one.target_ids is not None], IGNORED)
             return batch
@@ -55,15 +57,13 @@ class Collator:
         batch["spans"] = pad_spans([one.spans for one in features])
         return batch
 
-    def _choices(self, features: Sequence[Features], n: int) -> dict[str, Tensor]:
-        C = max(len(one.rows) for one in features)
-        none = np.zeros(0, dtype=np.int32)
-        empty = Row(none, none, none.reshape(0, 2), vip_count=0)
-        rows = [row for one in features for row in (*one.rows, *[empty] * (C - len(one.rows)))]
-        batch = {name: values.view(len(features), C, n) for name, values in self._rows(rows, n).items()}
-        batch["labels"] = torch.tensor([IGNORED if one.label is None else one.label for one in features])
-        batch["choice_mask"] = torch.tensor([[c < len(one.rows) for c in range(C)] for one in features])
-        return batch
+    def _choices(self, features: Sequence[Features]) -> dict[str, Tensor]:
+        numbers = torch.tensor([len(one.row.choice_tokens) for one in features])  # (B,)
+        return {
+            "choice_tokens": pad_ids([one.row.choice_tokens for one in features]),
+            "choice_mask": torch.arange(int(numbers.max())) < numbers[:, None],
+            "labels": torch.tensor([IGNORED if one.label is None else one.label for one in features]),
+        }
 
     def _rows(self, rows: Sequence[Row], n: int) -> dict[str, Tensor]:
         lengths = torch.tensor([len(row.input_ids) for row in rows])  # (B,)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vcc.data.features import tokenize_text
 from vcc.data.records import Record, hub_rows, open_text, read_records
 from vcc.errors import DataError
 from vcc.files import force, sha256_of, write_whole
@@ -120,7 +121,7 @@ def measure_components(texts: Iterator[Text], tokenizer: Any, limit: float = 0.3
         one = seen.get(text.component, Component(text.component))
         size = len(text.text.encode())
         if one.documents < sample:
-            tokens = len(tokenizer(text.text, add_special_tokens=False, verbose=False)["input_ids"])
+            tokens = len(tokenize_text(text.text, tokenizer).ids)
             one = replace(one, sample_bytes=one.sample_bytes + size, sample_tokens=one.sample_tokens + tokens)
         seen[text.component] = replace(one, documents=one.documents + 1, bytes=one.bytes + size)
     return FilterReport(limit, tuple(seen.values()))
@@ -154,6 +155,16 @@ class TokenStore:
                 f"of {facts['documents']}: damaged, delete it and prepare again"
             )
         return TokenStore(tokens, ends, facts["report"], "".join(facts["sha256"].values()))
+
+
+def split_documents(store: TokenStore, share: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The numbers of the documents to learn from, and of those held out: about this share, evenly, one at least."""
+    number = len(store.ends)
+    if number < 2:
+        raise DataError(f"{number} document: none can be held out and one be learned from; give two or more")
+    wanted = min(max(1, round(share * number)), number - 1)
+    held = np.unique(np.linspace(0, number - 1, wanted + 2)[1:-1].round().astype(np.int64))
+    return np.setdiff1d(np.arange(number), held), held
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
@@ -223,7 +234,7 @@ def prepare(
     with (aside / TOKENS).open("wb") as out:
         for text in stream_texts(source, field):
             if report.keeps(text.component):
-                ids = tokenizer(text.text, add_special_tokens=False, verbose=False)["input_ids"]
+                ids = tokenize_text(text.text, tokenizer).ids
                 out.write(np.asarray([*ids, end_mark], dtype=dtype).tobytes())
                 total += len(ids) + 1
                 ends.append(total)

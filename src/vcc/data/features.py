@@ -8,9 +8,11 @@ Layouts, chosen by the tokenizer itself:
 
 Everything before the document is VIP: the question, the CLS token that heads read, the separators.
 
-Multiple choice gives one row per choice, `question choice` as its VIPs, because the Hugging Face `...ForMultipleChoice`
-heads score one pooled row per choice, shape (B, choices, n): the head stays untouched, and each row compresses the
-document for its own choice. The text head gets all choices in one row.
+Multiple choice is one row, as in the paper, with the question and all choices as VIPs. Each choice is closed by a
+separator of its own, whose state its score is read from (`vcc/hosts/choices.py`):
+
+    BERT      [CLS] question [SEP] choice [SEP] choice [SEP] document [SEP]
+    RoBERTa   <s> question </s></s> choice </s> choice </s></s> document </s>
 """
 
 from collections import OrderedDict
@@ -35,6 +37,7 @@ class Row:
     token_type_ids: Ints  # (n,)
     offsets: Ints  # (n, 2)
     vip_count: int  # the first `vip_count` tokens are the VIPs
+    choice_tokens: tuple[int, ...] = ()  # of a multiple choice, the place of the separator that closes each
 
     @property
     def kept(self) -> int:
@@ -44,10 +47,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Features:
-    """One example, tokenized. `spans` are (first, last) tokens of its only row, both included, sorted."""
+    """One example, tokenized. `spans` are (first, last) tokens of its row, both included, sorted."""
 
     id: str
-    rows: tuple[Row, ...]  # one, or one per choice
+    row: Row
     spans: tuple[tuple[int, int], ...] = ()
     label: int | None = None
     target_ids: Ints | None = None  # (t,), the text to generate
@@ -58,7 +61,7 @@ class Features:
 
     @property
     def length(self) -> int:
-        return max(len(row.input_ids) for row in self.rows)
+        return len(self.row.input_ids)
 
 
 @dataclass(frozen=True)
@@ -137,10 +140,17 @@ class TextCache:
 
 
 def tokenize_text(text: str, tokenizer: Any) -> TokenizedText:
-    """The tokens of a text of any length, without special tokens."""
-    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-    offsets = np.asarray(encoded["offset_mapping"], dtype=np.int32).reshape(-1, 2)
-    return TokenizedText(np.asarray(encoded["input_ids"], dtype=np.int32), offsets)
+    """The tokens of a text of any length, none of them special: "<mask>" or "[SEP]" in a text are letters.
+
+    Where a vocabulary has them as words like any other, they become the unknown word.
+    """
+    settings: Any = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+    encoded = tokenizer(text, return_offsets_mapping=True, **settings)
+    ids = np.asarray(encoded["input_ids"], dtype=np.int32)
+    unknown = tokenizer.unk_token_id
+    if unknown is not None:
+        ids[np.isin(ids, tokenizer.all_special_ids)] = unknown
+    return TokenizedText(ids, np.asarray(encoded["offset_mapping"], dtype=np.int32).reshape(-1, 2))
 
 
 @dataclass(frozen=True)
@@ -169,7 +179,8 @@ class ExampleTokenizer:
     """Turns examples into features for one model, head and length. Holds the cache of documents, nothing else.
 
     `max_length` counts all tokens of a row. What is longer is cut at the end of the document, as in the paper; a
-    question that would take more than half of the row is cut to that half. Both are counted in the features.
+    question that would take more than half of the row is cut to that half, and so are the longest of a question and its
+    choices. All is counted in the features.
     `target_length` is the longest text to generate (text head). `max_choices` keeps the right choice and the first
     others (training on WikiHop's up to 79 candidates); None keeps all.
     """
@@ -191,11 +202,12 @@ class ExampleTokenizer:
 
     def __call__(self, example: Example) -> Features:
         document = self.cache.get(example.document, self.tokenizer)
+        label, choices = self._choices(example)
+        row, cut_vips = self._row(example.id, self._vip_texts(example, choices), document)
+        cut = len(document.ids) - row.kept + cut_vips
+        features = Features(example.id, row, label=label, tokens=len(row.input_ids) + cut, cut_tokens=cut)
         if self.head == "choice":
-            return self._choice(example, document)
-        row, cut_question = self._row(self._vip_text(example, example.choices), document)
-        cut = len(document.ids) - row.kept + cut_question
-        features = Features(example.id, (row,), tokens=len(row.input_ids) + cut, cut_tokens=cut)
+            return features
         if self.head == "text":
             target, cut_target = self._target(example)
             return replace(features, target_ids=target, cut_target=cut_target)
@@ -203,40 +215,54 @@ class ExampleTokenizer:
         inside = tuple((first + row.vip_count, last + row.vip_count) for first, last in spans if last < row.kept)
         return replace(features, spans=inside, cut_answers=len(spans) - len(inside))
 
-    def _choice(self, example: Example, document: TokenizedText) -> Features:
-        if len(example.choices) < 2:
-            raise DataError(f"example {example.id!r} has {len(example.choices)} choices: the choice head needs two")
-        label, kept = example.label, list(range(len(example.choices)))
-        if self.max_choices is not None and label is not None:
-            others = [i for i in kept if i != label][: self.max_choices - 1]
-            kept = sorted([*others, label])
-            label = kept.index(label)
-        rows, cuts = zip(
-            *(self._row(self._vip_text(example, (example.choices[i],)), document) for i in kept), strict=True
-        )
-        cut = sum(cuts) + sum(len(document.ids) - row.kept for row in rows)
-        return Features(
-            example.id, rows, label=label, cut_tokens=cut, tokens=sum(len(row.input_ids) for row in rows) + cut
-        )
+    def _choices(self, example: Example) -> tuple[int | None, tuple[str, ...]]:
+        """The right choice's number and the choices, of which training may want only some."""
+        label, choices = example.label, example.choices
+        if self.head != "choice":
+            return None, choices
+        if len(choices) < 2:
+            raise DataError(f"example {example.id!r} has {len(choices)} choices: the choice head needs two")
+        if self.max_choices is None or label is None:
+            return label, choices
+        others = [i for i in range(len(choices)) if i != label][: self.max_choices - 1]
+        kept = sorted([*others, label])
+        return kept.index(label), tuple(choices[i] for i in kept)
 
-    def _vip_text(self, example: Example, choices: Sequence[str]) -> str:
+    def _vip_texts(self, example: Example, choices: Sequence[str]) -> list[str]:
+        """What stands before the document: one text, or for the choice head the question and each choice."""
+        if self.head == "choice":
+            return [example.question, *choices]
         question = example.question if not choices else f"{example.question} {' | '.join(choices)}"
         if self.has_cls or question == SUMMARIZE:
-            return question
-        return f"question: {question} context:"  # T5's own words for a question on a text
+            return [question]
+        return [f"question: {question} context:"]  # T5's own words for a question on a text
 
-    def _row(self, vip_text: str, document: TokenizedText) -> tuple[Row, int]:
-        """One row and how many tokens of its question were cut."""
-        frame, question = self.frame, tokenize_text(vip_text, self.tokenizer).ids
-        specials = len(frame.before) + len(frame.between) + len(frame.after)
-        kept_question = question[: max(self.max_length // 2 - specials, 1)]
-        vips = np.concatenate([frame.before, kept_question, frame.between])
+    def _row(self, id: str, vip_texts: Sequence[str], document: TokenizedText) -> tuple[Row, int]:
+        """One row, and how many tokens of the texts before the document were cut."""
+        frame, texts = self.frame, [tokenize_text(text, self.tokenizer).ids for text in vip_texts]
+        if len(texts) > 1 and not len(frame.between):
+            raise ModelError(f"{type(self.tokenizer).__name__} has no separator to close the choices with")
+        # Behind the question and behind the last choice what the tokenizer puts between two texts, else a separator.
+        closing = [frame.between[:1] if 0 < i < len(texts) - 1 else frame.between for i in range(len(texts))]
+        specials = len(frame.before) + sum(map(len, closing)) + len(frame.after)
+        longest = longest_that_fit([len(ids) for ids in texts], max(self.max_length // 2 - specials, 1))
+        if longest < 1:
+            raise UsageError(
+                f"example {id!r}: {len(texts) - 1} choices need more than half of --length {self.max_length}: give a "
+                "greater one, or train with fewer (--max-choices)"
+            )
+        parts, closed, places = [frame.before], len(frame.before), []
+        for ids, end in zip(texts, closing, strict=True):
+            parts += [ids[:longest], end]
+            places.append(closed + min(len(ids), longest))
+            closed = places[-1] + len(end)
+        vips = np.concatenate(parts)
         room = self.max_length - len(vips) - len(frame.after)
         ids = np.concatenate([vips, document.ids[:room], frame.after])
         types, offsets = np.zeros_like(ids), np.full((len(ids), 2), -1, dtype=np.int32)
         types[len(vips) :] = frame.second_type
         offsets[len(vips) : len(ids) - len(frame.after)] = document.offsets[:room]
-        return Row(ids, types, offsets, len(vips)), len(question) - len(kept_question)
+        return Row(ids, types, offsets, len(vips), tuple(places[1:])), sum(max(len(ids) - longest, 0) for ids in texts)
 
     def _target(self, example: Example) -> tuple[Ints, int]:
         """The first answer as tokens, with the end mark the tokenizer adds, and how many were cut."""
@@ -246,6 +272,14 @@ class ExampleTokenizer:
         if cut:  # keep the end mark, or the model never learns to stop
             ids = np.concatenate([ids[: self.target_length - 1], ids[-1:]])
         return ids, cut
+
+
+def longest_that_fit(lengths: Sequence[int], room: int) -> int:
+    """The most tokens that each text may keep so that all together have room; 0 where one for each is too much."""
+    most = max(*lengths, 1)
+    while most and sum(min(length, most) for length in lengths) > room:
+        most -= 1
+    return most
 
 
 def token_spans(char_spans: Sequence[tuple[int, int]], offsets: Ints) -> list[tuple[int, int]]:

@@ -85,6 +85,18 @@ def hide(passages: Sequence[str], filler: Sequence[str], depths: Sequence[float]
     return Hidden(GAP.join(pieces), tuple(int(offsets[place]) for place in places))
 
 
+TokenCount = Callable[[Example], int]  # of all tokens of a model's input
+
+
+def made_to_fit(make: Callable[[int], Example], words: int, length: int, count: TokenCount | None) -> Example:
+    """What `make` makes with so many words to hide things in, or with fewer, until it has at most `length` tokens."""
+    example = make(words)
+    while count is not None and words > 0 and (tokens := count(example)) > length:
+        words -= max(1, words * (tokens - length) // tokens)
+        example = make(words)
+    return example
+
+
 class Generated(Sequence[Example]):
     """Examples made when asked for, each from its index alone and from `made_of`, the texts that were read for them."""
 

@@ -178,16 +178,23 @@ def _pieces(total: int, count: int, rng: np.random.Generator) -> Ints:
 
 
 class PretrainDataset(Sequence[Masked]):
-    """`size` sequences of at most `length` tokens; asking for one reads and hides only that one."""
+    """`size` sequences of at most `length` tokens; asking for one reads and hides only that one.
 
-    def __init__(self, store: TokenStore, hiding: Hiding, length: int, seed: int, size: int) -> None:
+    `documents` are the numbers of those to read; None: all.
+    """
+
+    def __init__(
+        self, store: TokenStore, hiding: Hiding, length: int, seed: int, size: int, documents: Ints | None = None
+    ) -> None:
         self.store, self.hiding, self.seed, self.size = store, hiding, seed, size
+        self.documents = np.arange(len(store.ends)) if documents is None else documents
+        self.sizes = np.diff(store.ends, prepend=0)[self.documents]
         self.raw = hiding.raw_length(length)
-        self.per_epoch = len(store.tokens) // max(self.raw, 1)
+        self.per_epoch = int(self.sizes.sum()) // max(self.raw, 1)
         if self.raw < 2 or self.per_epoch < 1:
             raise UsageError(
                 f"length {length} takes {self.raw} tokens of text a sequence: must be at least 2, and the "
-                f"corpus, of {len(store.tokens)} tokens, must hold one"
+                f"{len(self.documents)} documents, of {self.sizes.sum()} tokens, must hold one"
             )
         self._epoch: tuple[int, Ints, Ints] | None = None
 
@@ -218,9 +225,8 @@ class PretrainDataset(Sequence[Masked]):
     def _order(self, epoch: int) -> tuple[Ints, Ints]:
         """The documents in this epoch's order, and where each ends when they are laid end to end."""
         if self._epoch is None or self._epoch[0] != epoch:
-            order = np.random.default_rng([self.seed, 0, epoch]).permutation(len(self.store.ends))
-            sizes = np.diff(self.store.ends, prepend=0)
-            self._epoch = (epoch, order, np.cumsum(sizes[order]))
+            order = np.random.default_rng([self.seed, 0, epoch]).permutation(len(self.documents))
+            self._epoch = (epoch, self.documents[order], np.cumsum(self.sizes[order]))
         return self._epoch[1], self._epoch[2]
 
 

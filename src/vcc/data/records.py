@@ -164,7 +164,9 @@ def hub_rows(source: str, split: str, streaming: bool = False) -> Iterator[Recor
     try:
         from datasets import load_dataset
     except ImportError as error:
-        raise DataError(f"{source}: no such file or folder, and the hub needs `pip install datasets`") from error
+        raise DataError(
+            f"{source}: no such file or folder, and the hub needs `pip install 'vcc-transformers[train]'`"
+        ) from error
     repository, _, config = source.partition(":")
     try:
         try:

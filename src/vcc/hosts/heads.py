@@ -1,10 +1,12 @@
 """The classes mixed into the models around an encoder: they hand `vip_mask` and `vip_length` on to it."""
 
+from functools import partial
 from typing import Any, ClassVar
 
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
+from vcc.hosts.choices import score_choices
 from vcc.hosts.long_input import VIP_NAMES, Wrapped, named
 
 
@@ -19,9 +21,15 @@ class WithHead(Wrapped):
         vip_mask: Tensor | None = None,
         vip_length: int | Tensor | None = None,
         vip_rule: str | None = None,
+        choice_tokens: Tensor | None = None,
         **kwargs: Any,
     ) -> Any:
         inputs: dict[str, Any] = named(self, args, kwargs)
+        if choice_tokens is not None:
+            if vip_mask is None and vip_length is None:  # the question and the choices
+                vip_length = choice_tokens.amax(1) + 1
+            vips = {"vip_mask": vip_mask, "vip_length": vip_length}
+            return score_choices(self, partial(self.hf_class.forward, self), inputs, choice_tokens, vips)
         labels = inputs.get("labels")
         if vip_mask is None and vip_length is None and self.vip_rule == "mask" and labels is not None:
             vip_mask = labels != -100

@@ -1,26 +1,29 @@
 """`LongInputEncoder`: the class mixed into the Hugging Face module that owns the encoder layers. It adds `vip_mask` and
-`vip_length` to its forward, sends long inputs through `vcc.encode`, and leaves short ones to Hugging Face."""
+`vip_length` to its forward, sends long inputs through `vcc.encode`, and leaves short ones to Hugging Face: which, is
+decided for each input of a batch on its own."""
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
+from transformers.utils import ModelOutput
 from transformers.utils.generic import can_return_tuple
 
 from vcc.config import VccConfig
-from vcc.core.rows import Rows, running_count
+from vcc.core.rows import Rows
 from vcc.core.vips import check_mask
 from vcc.encode import Step, encode
 from vcc.errors import UsageError
+from vcc.hosts.apart import Extent, read_apart, some_rows
 from vcc.hosts.break_even import worth_compressing
 from vcc.hosts.families import Family
 from vcc.hosts.host import FamilyHost, Inputs, token_places
 from vcc.hosts.regions import Regional
-from vcc.hosts.vip_rules import first_tokens, vips_by_rule
+from vcc.hosts.vip_rules import first_tokens, own_places, vips_by_rule, with_virtual_tokens
 
 VIP_NAMES = ("vip_mask", "vip_length")  # what a wrapped forward takes beyond Hugging Face's
 
@@ -34,6 +37,7 @@ class LayerReport:
     rows: int  # the layer computed, per sequence
     scales: tuple[int, ...]  # () in a window layer
     opened: tuple[Tensor, ...]  # per scale but the last: (B, h) the segments opened, numbered within their scale
+    examples: tuple[int, ...] | None = None  # those of the batch that it tells of, the others ran dense; None: all
 
     @property
     def ratio(self) -> float:
@@ -75,6 +79,12 @@ class Wrapped:
         """Per layer, what the last forward pass opened and saw; empty if it ran dense or compiled."""
         return find_encoder(self).last_report
 
+    def vcc_share(self) -> tuple[int, int]:
+        """How many inputs were compressed since the model was made, and how many it has read in all; the others were
+        too short (`dense_below`) and ran through the untouched model."""
+        encoder = find_encoder(self)
+        return encoder.inputs_compressed, encoder.inputs_read
+
 
 class LongInputEncoder(Wrapped):
     """The module that owns the layers. Long inputs go through `encode`, short ones through the untouched forward."""
@@ -84,6 +94,8 @@ class LongInputEncoder(Wrapped):
     vcc_settings: VccConfig
     before_decoder: bool = False  # whose attentions can be given where ours cannot
     last_report: tuple[LayerReport, ...] = ()
+    inputs_read: int = 0
+    inputs_compressed: int = 0
     compiled_graphs: Callable[["LongInputEncoder", Inputs, Tensor, Tensor], Tensor] | None = None  # of `vcc.compile`
 
     @property
@@ -109,9 +121,45 @@ class LongInputEncoder(Wrapped):
                 "program for each length), and vcc.unwrap(model) gives the untouched model, which ONNX takes"
             )
         vip_mask = with_virtual_tokens(vip_mask, inputs.get("inputs_embeds"))
-        if self.runs_dense(host, inputs, vip_mask):
+        if not self.takes(inputs):
             self.last_report = ()
             return self.hf_class.forward(self, **inputs, return_dict=True)
+        places = token_places(inputs)
+        if vip_mask is not None:
+            check_mask(vip_mask, places, "vip_mask")
+        short, extent = self.short_inputs(host, inputs, places)
+        if not torch.compiler.is_compiling():
+            self.inputs_read += len(short)
+            self.inputs_compressed += short.count(False)
+        vips = {"vip_mask": vip_mask, "vip_length": vip_length, "vip_rule": vip_rule}
+        self.last_report = ()
+        if all(short) and (extent is None or host.longest is None or places.shape[1] <= host.longest):
+            return self.hf_class.forward(self, **inputs, return_dict=True)
+        if extent is None or not any(short):
+            return self.compressed(host, inputs, **vips)
+
+        def compressed(rows: Tensor) -> Any:
+            if self.compiled_graphs is None or self.wants("output_hidden_states", inputs):
+                some = some_rows(inputs, rows, places.shape), some_rows(vips, rows, places.shape)
+                return self.compressed(host, some[0], **some[1])
+            # A graph for every number of long inputs would have to be compiled: all are read, some in vain.
+            return ModelOutput(some_rows(self.compressed(host, inputs, **vips), rows, places.shape))
+
+        dense = lambda given: self.hf_class.forward(self, **given, return_dict=True)
+        found = host.output(*read_apart(inputs, inputs["attention_mask"] != 0, extent, short, dense, compressed))
+        kept = tuple(i for i, one in enumerate(short) if not one)
+        self.last_report = tuple(replace(report, examples=kept) for report in self.last_report)
+        return found
+
+    def compressed(
+        self,
+        host: FamilyHost,
+        inputs: dict[str, Any],
+        vip_mask: Tensor | None,
+        vip_length: int | Tensor | None,
+        vip_rule: str | None,
+    ) -> Any:
+        """The family's output of a batch that is compressed as a whole."""
         if inputs.get("past_key_values") is not None:
             raise ValueError(
                 "past_key_values: a compressed encoder has no keys and values of tokens before its input, as prefix "
@@ -183,21 +231,32 @@ class LongInputEncoder(Wrapped):
         given = inputs.get(name)
         return getattr(self.config, name) if given is None else given
 
-    def runs_dense(self, host: FamilyHost, inputs: Inputs, vip_mask: Tensor | None) -> bool:
-        """Whether the untouched forward takes this input: too short to gain, or not an encoder's input at all."""
-        ids, embeds = inputs.get("input_ids"), inputs.get("inputs_embeds")
-        if (ids is None) == (embeds is None) or getattr(self.config, "is_decoder", False):
-            return True  # not ours: Hugging Face's own forward runs it or says what is wrong
-        places = token_places(inputs)
-        if vip_mask is not None:
-            check_mask(vip_mask, places, "vip_mask")
-        n = places.shape[1]
-        if host.longest is not None and n > host.longest:
-            return False  # the untouched model has no positions for it
-        below = self.vcc_settings.dense_below
-        if below != "auto":
-            return n < below
-        return not worth_compressing(n, self.vcc_settings, places.device.type, self.compiled_graphs is not None)
+    def takes(self, inputs: Inputs) -> bool:
+        """Whether this is an encoder's input; else Hugging Face's own forward runs it or says what is wrong."""
+        one_of_both = (inputs.get("input_ids") is None) != (inputs.get("inputs_embeds") is None)
+        return one_of_both and not getattr(self.config, "is_decoder", False)
+
+    def short_inputs(self, host: FamilyHost, inputs: Inputs, places: Tensor) -> tuple[tuple[bool, ...], Extent | None]:
+        """Which inputs of the batch are too short to gain from compression, so that the untouched forward takes them,
+        and where each lies in its row, if that was looked at. Nobody can look in a graph that is being compiled: there
+        the width of the batch decides for all."""
+        n, mask, below = places.shape[1], inputs.get("attention_mask"), self.vcc_settings.dense_below
+        rule = places.device.type, self.compiled_graphs is not None
+
+        def is_short(length: int) -> bool:
+            if host.longest is not None and length > host.longest:
+                return False  # the untouched model has no positions for it
+            if below == "auto":
+                return not worth_compressing(length, self.vcc_settings, *rule)
+            return length < below
+
+        if torch.compiler.is_compiling():
+            return (is_short(n),), None
+        if mask is None or below == 0 or is_short(n):
+            return (is_short(n),) * len(places), None
+        check_mask(mask, places, "attention_mask")
+        extent = Extent.of(mask != 0, self.family.positions not in ("table", "sinusoids"))
+        return tuple(map(is_short, extent.lengths)), extent
 
     def find_vips(
         self,
@@ -212,20 +271,6 @@ class LongInputEncoder(Wrapped):
         if vip_length is not None:
             return first_tokens(vip_length, real)
         return vips_by_rule(rule, inputs.get("input_ids"), real, self.config, self.family)
-
-
-def own_places(vips: Tensor, real: Tensor) -> Tensor:
-    """Places counted separately among VIPs and among the rest, so that neither depends on the other; -1 for padding."""
-    rest = real & ~vips
-    return torch.where(vips, running_count(vips) - 1, torch.where(rest, running_count(rest) - 1, -1))
-
-
-def with_virtual_tokens(vip_mask: Tensor | None, embeds: Tensor | None) -> Tensor | None:
-    """The mask (B, n) of embeddings (B, more, D) to which prompt tuning has added virtual tokens in front: those are
-    VIPs, and the mask (B, n) that a person gave belongs to what follows."""
-    if vip_mask is None or embeds is None or vip_mask.ndim != 2 or vip_mask.shape[1] >= embeds.shape[1]:
-        return vip_mask
-    return torch.nn.functional.pad(vip_mask, (embeds.shape[1] - vip_mask.shape[1], 0), value=1)
 
 
 def named(model: Wrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

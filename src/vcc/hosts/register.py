@@ -76,7 +76,8 @@ def register(family: Family) -> None:
 
 def make_class(hf_class: Any, mixin: Any, config: type, family: Family, rule: str | None) -> None:
     bases = (mixin, hf_class) + ((GenerationMixin,) if generates(hf_class) else ())
-    signature = with_vips(hf_class.forward)
+    choices = ("choice_tokens",) if hf_class.__name__.endswith("ForMultipleChoice") else ()
+    signature = with_more(hf_class.forward, VIP_NAMES + choices)
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         return mixin.forward(self, *args, **kwargs)
@@ -124,10 +125,10 @@ def known_classes() -> list[str]:
     return sorted({*(name for name in names if isinstance(name, str)), *(family.encoder for family in FAMILIES)})
 
 
-def with_vips(forward: Any) -> inspect.Signature:
-    """The signature of a Hugging Face forward, with the VIPs' parameters before its keyword arguments."""
+def with_more(forward: Any, names: tuple[str, ...]) -> inspect.Signature:
+    """The signature of a Hugging Face forward, with parameters of ours before its keyword arguments."""
     signature = inspect.signature(forward)
-    extra = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in VIP_NAMES]
+    extra = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in names]
     parameters = list(signature.parameters.values())
     at = next((i for i, p in enumerate(parameters) if p.kind is inspect.Parameter.VAR_KEYWORD), len(parameters))
     return signature.replace(parameters=[*parameters[:at], *extra, *parameters[at:]])

@@ -43,6 +43,20 @@ def first_tokens(number: int | Tensor, real: Tensor) -> Tensor:
     return real & (running_count(real) <= (number[:, None] if number.ndim else number))
 
 
+def own_places(vips: Tensor, real: Tensor) -> Tensor:
+    """Places counted separately among VIPs and among the rest, so that neither depends on the other; -1 for padding."""
+    rest = real & ~vips
+    return torch.where(vips, running_count(vips) - 1, torch.where(rest, running_count(rest) - 1, -1))
+
+
+def with_virtual_tokens(vip_mask: Tensor | None, embeds: Tensor | None) -> Tensor | None:
+    """The mask (B, n) of embeddings (B, more, D) to which prompt tuning has added virtual tokens in front: those are
+    VIPs, and the mask (B, n) that a person gave belongs to what follows."""
+    if vip_mask is None or embeds is None or vip_mask.ndim != 2 or vip_mask.shape[1] >= embeds.shape[1]:
+        return vip_mask
+    return torch.nn.functional.pad(vip_mask, (embeds.shape[1] - vip_mask.shape[1], 0), value=1)
+
+
 def required(found: Tensor, problem: str) -> Tensor:
     """`found`, if every sequence has one; a compiled graph cannot look and takes it as it is."""
     if not torch.compiler.is_compiling() and not bool(found.any(1).all()):

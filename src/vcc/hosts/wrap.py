@@ -15,6 +15,7 @@ from vcc.hosts.register import known_classes, register_type
 from vcc.hosts.special_ids import note_special_ids
 
 Model = TypeVar("Model", bound=PreTrainedModel)
+OF_AN_ENCODER = ("vcc_settings", "before_decoder", "last_report", "inputs_read", "inputs_compressed", "compiled_graphs")
 
 
 def wrap(model: Model, config: VccConfig, max_length: int | None = None, tokenizer: Any = None) -> Model:
@@ -63,7 +64,7 @@ def unwrap(model: Model) -> Model:
     hooks = take_off(plain)
     original = {wrapped: hf for hf, wrapped in CLASSES.items()}
     for module in plain.modules():
-        for name in ("vcc_settings", "before_decoder", "last_report", "compiled_graphs"):
+        for name in OF_AN_ENCODER:
             module.__dict__.pop(name, None)
         if type(module) in original:
             module.__class__ = original[type(module)]

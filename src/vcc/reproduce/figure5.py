@@ -9,9 +9,9 @@ from vcc.reproduce.small.steps import Setting
 from vcc.tasks.paper import RESULTS, Compression
 
 SETTINGS = (
-    *(Setting("vcc", f"h{h}", {"budget": [h]}) for h in (10, 20, 40, 80, 160)),
-    Setting("vcc", "k8-h160", {"scales": [8, 1], "budget": [160]}),
-    Setting("vcc", "k32-h40", {"scales": [32, 1], "budget": [40]}),
+    *(Setting("vcc", f"h{h}", {"budget": [h]}) for h in (10, 20, 40, 70, 140)),
+    Setting("vcc", "k8-h140", {"scales": [8, 1], "budget": [140]}),
+    Setting("vcc", "k32-h35", {"scales": [32, 1], "budget": [35]}),
     *(Setting("longformer", f"w{w}", {"window": w}) for w in (64, 128, 256, 512)),
     *(Setting("bigbird", f"b{b}", {"block": b}) for b in (16, 32, 64, 128)),
     *(Setting("mra", f"m{m}", {"per_row": m}) for m in (2, 4, 8, 16)),

@@ -10,6 +10,7 @@ from typing import Any
 from vcc.reproduce.experiment import Place, Step, missing_packages
 from vcc.tasks import TASKS
 from vcc.tasks.paper import Result
+from vcc.tasks.pretraining import PRETRAININGS
 
 HUB = {
     ("RoBERTa", "base"): "FacebookAI/roberta-base",
@@ -24,23 +25,10 @@ PILE = "monology/pile-uncopyrighted"  # The Pile without the parts that may not 
 KINDS = {"RoBERTa": "dense", "BigBird": "bigbird", "Longformer": "longformer", "MRA": "mra"}
 
 
-@dataclass(frozen=True)
-class Continued:
-    """Continued pretraining: steps, sequences a step, share of tokens hidden."""
-
-    steps: int
-    batch: int
-    hidden: float
-
-
-# A model that is not here is taken as published.
-ENCODERS = {
-    "VCC": Continued(300_000, 128, 0.075),
-    "VCC-150k": Continued(150_000, 128, 0.075),
-    "VCC*": Continued(250_000, 512, 0.075),
-    **{name: Continued(300_000, 64, 0.15) for name in KINDS},
-}
-ENCODER_DECODERS = {"VCC": Continued(250_000, 256, 0.15)}
+# Continued pretraining, by the name of its preset; a model that is not here is taken as published.
+ENCODERS = {"VCC": "vcc", "VCC-150k": "vcc-150k", "VCC*": "vcc-star", **{name: "baseline" for name in KINDS}}
+ENCODER_DECODERS = {"VCC": "t5"}
+EVERY = 10_000  # steps between two measurements of perplexity
 
 # About how many training examples there are, for guesses of time only.
 EXAMPLES = {
@@ -80,7 +68,7 @@ class Cell:
         return f"{self.model}-{self.length}{k_h}-{self.task}".lower()
 
     @property
-    def continued(self) -> Continued | None:
+    def preset(self) -> str | None:
         if self.head == "text":
             return ENCODER_DECODERS.get(self.method)
         return None if self.length == 512 else ENCODERS.get(self.method)
@@ -146,13 +134,13 @@ def cell_steps(cell: Cell, at: Place) -> list[Step]:
         )
         steps.append(Step(f"start {cell.method} from {start}", command, folder / "config.json", 1, 0, False, lacks))
         start = str(folder)
-    if cell.continued is not None:
-        more, folder = cell.continued, out / "pretrained" / cell.model
+    if cell.preset is not None:
+        more, folder = PRETRAININGS[cell.preset], out / "pretrained" / cell.model
         command = vcc(
-            "pretrain", at.text or PILE, "--model", start, *wrapped, "--length", 4096, "--steps", more.steps,
-            "--batch-size", more.batch, "--mask-ratio", more.hidden, "--out", folder, "--resume",
+            "pretrain", at.text or PILE, "--model", start, "--preset", cell.preset, "--eval-every", EVERY,
+            "--out", folder, "--resume",
         )  # fmt: skip
-        took = more.steps * more.batch * milliseconds(Cell(cell.method, cell.size, 4096, "", cell.head)) / 60_000
+        took = more.steps * more.batch_size * milliseconds(Cell(cell.method, cell.size, 4096, "", cell.head)) / 60_000
         done = folder / f"checkpoint-{more.steps}" / "config.json"
         steps.append(Step(shown(command), command, done, took, 1, True, lacks))
         start = str(folder)

@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, final
 
 import numpy as np
 
 from vcc.data.example import Example, Prediction
-from vcc.data.haystack import TOKENS_PER_WORD, Generated, hide
+from vcc.data.haystack import TOKENS_PER_WORD, Generated, TokenCount, hide, made_to_fit
 from vcc.data.records import Record, load_records
 from vcc.errors import DataError
 from vcc.tasks.books import DEPTHS, LENGTHS, SEED, book_paragraphs, check_places, pick
@@ -31,6 +31,7 @@ class BabiInBooks(Task):
     depths: Annotated[tuple[float, ...], DEPTHS] = ()
     tasks: Annotated[tuple[str, ...], "which of bAbI's 20"] = SPAN_TASKS
     seed: Annotated[int, SEED] = 0
+    count: TokenCount | None = None
 
     name = "babi_in_books"
     heads = ("span", "text")
@@ -40,6 +41,9 @@ class BabiInBooks(Task):
     like = "hotpotqa"
     unlike = {"epochs": (1,), "output_length": 16}
     max_answer_tokens = 8
+
+    def counting(self, count: TokenCount) -> Task:
+        return replace(self, count=count)
 
     def load(self, split: Split, source: str | None = None) -> Sequence[Example]:
         check_places(self.lengths, self.depths, self.seed)
@@ -52,21 +56,22 @@ class BabiInBooks(Task):
             stories = [story for i, story in enumerate(stories) if (i % 10 == 0) == (split == "validation")]
 
         def make(i: int) -> Example:
-            story, rng = stories[i], np.random.default_rng([self.seed, SPLITS.index(split), i])
+            story = stories[i]
             facts = story.texts("facts")
-            length, depth = pick(i, self.lengths, self.depths, rng)
+            length = self.lengths[i % len(self.lengths)]
+
+            def hidden_in(words: int) -> Example:
+                rng = np.random.default_rng([self.seed, SPLITS.index(split), i])
+                _, depth = pick(i, self.lengths, self.depths, rng)
+                depths = sorted(depth + (1 - depth) * share for share in [0.0, *rng.random(len(facts) - 1)])
+                hidden = hide(facts, hay.running(rng, words), depths)
+                answer = " ".join(story.texts("answers"))  # path finding has two words
+                spans = tuple(_spans(story, answer, hidden.starts))
+                meta = {"length": length, "depth": depth}
+                return Example(story.get("id"), story.get("question"), hidden.document, (answer,), spans, meta=meta)
+
             words = int(length / TOKENS_PER_WORD) - len(" ".join([*facts, story.get("question")]).split())
-            depths = sorted(depth + (1 - depth) * share for share in [0.0, *rng.random(len(facts) - 1)])
-            hidden = hide(facts, hay.running(rng, words), depths)
-            answer = " ".join(story.texts("answers"))  # path finding has two words
-            return Example(
-                story.get("id"),
-                story.get("question"),
-                hidden.document,
-                (answer,),
-                tuple(_spans(story, answer, hidden.starts)),
-                meta={"length": length, "depth": depth},
-            )
+            return made_to_fit(hidden_in, words, length, self.count)
 
         return Generated(len(stories), make, ([story.fields for story in stories], hay.owners, hay.texts))
 

@@ -1,13 +1,13 @@
 """Needle: find the value of one key in a long text. Made of its own few words, or of sentences hidden in books."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, final
 
 import numpy as np
 
 from vcc.data.example import Example, Prediction
-from vcc.data.haystack import TOKENS_PER_WORD, Generated, hide
+from vcc.data.haystack import TOKENS_PER_WORD, Generated, TokenCount, hide, made_to_fit
 from vcc.errors import DataError, UsageError
 from vcc.tasks.books import DEPTHS, LENGTHS, SEED, book_paragraphs, check_places, pick
 from vcc.tasks.metrics import answer_scores, exact_by
@@ -147,6 +147,7 @@ class NeedleInBooks(Task):
     pairs: Annotated[int, "how many keys are hidden, one of which is asked for"] = 4
     seed: Annotated[int, SEED] = 0
     train_examples: Annotated[int, "how many examples the training split has"] = SIZES["train"]
+    count: TokenCount | None = None
 
     name = "needle_in_books"
     heads = ("span", "text")
@@ -157,6 +158,9 @@ class NeedleInBooks(Task):
     unlike = {"epochs": (1,), "warmup_steps": 100, "output_length": 16}
     max_answer_tokens = 8
 
+    def counting(self, count: TokenCount) -> Task:
+        return replace(self, count=count)
+
     def load(self, split: Split, source: str | None = None) -> Sequence[Example]:
         check_places(self.lengths, self.depths, self.seed)
         if not 1 <= self.pairs <= len(CITIES):
@@ -165,24 +169,28 @@ class NeedleInBooks(Task):
         count = self.train_examples if split == "train" else SIZES[split]
 
         def make(i: int) -> Example:
-            rng = np.random.default_rng([self.seed, SPLITS.index(split), i])
-            length, depth = pick(i, self.lengths, self.depths, rng)
-            cities = rng.choice(CITIES, size=self.pairs, replace=False)
-            numbers = rng.choice(90_000, size=self.pairs, replace=False) + 10_000
-            facts = [f"The secret number of {city} is {number}." for city, number in zip(cities, numbers, strict=True)]
-            depths = [depth, *rng.random(self.pairs - 1)]
-            order = np.argsort(depths, kind="stable")
-            words = int(length / TOKENS_PER_WORD) - 10 - 8 * self.pairs
-            hidden = hide([facts[j] for j in order], hay.running(rng, words), [depths[j] for j in order])
-            end = hidden.starts[list(order).index(0)] + len(facts[0]) - 1
-            return Example(
-                f"{split}-{i}",
-                f"What is the secret number of {cities[0]}?",
-                hidden.document,
-                (str(numbers[0]),),
-                ((end - 5, end),),
-                meta={"length": length, "depth": depth},
-            )
+            length = self.lengths[i % len(self.lengths)]
+
+            def hidden_in(words: int) -> Example:
+                rng = np.random.default_rng([self.seed, SPLITS.index(split), i])
+                _, depth = pick(i, self.lengths, self.depths, rng)
+                cities = rng.choice(CITIES, size=self.pairs, replace=False)
+                numbers = rng.choice(90_000, size=self.pairs, replace=False) + 10_000
+                facts = [f"The secret number of {city} is {n}." for city, n in zip(cities, numbers, strict=True)]
+                depths = [depth, *rng.random(self.pairs - 1)]
+                order = np.argsort(depths, kind="stable")
+                hidden = hide([facts[j] for j in order], hay.running(rng, words), [depths[j] for j in order])
+                end = hidden.starts[list(order).index(0)] + len(facts[0]) - 1
+                return Example(
+                    f"{split}-{i}",
+                    f"What is the secret number of {cities[0]}?",
+                    hidden.document,
+                    (str(numbers[0]),),
+                    ((end - 5, end),),
+                    meta={"length": length, "depth": depth},
+                )
+
+            return made_to_fit(hidden_in, int(length / TOKENS_PER_WORD) - 10 - 8 * self.pairs, length, self.count)
 
         return Generated(count, make, (hay.owners, hay.texts))
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, final
 import numpy as np
 
 from vcc.data.example import Example, Prediction
-from vcc.data.haystack import TOKENS_PER_WORD, Generated, Paragraphs, hide
+from vcc.data.haystack import TOKENS_PER_WORD, Generated, Paragraphs, TokenCount, hide, made_to_fit
 from vcc.tasks.books import DEPTHS, LENGTHS, SEED, book_paragraphs, check_places, pick
 from vcc.tasks.metrics import check_pairs, exact_by
 from vcc.tasks.squad import Squad, squad_scores
@@ -17,7 +17,7 @@ from vcc.tasks.task import SPLITS, Split, Task
 @final
 @dataclass(frozen=True)
 class SquadHaystack(Task):
-    """Each question keeps its paragraph, put at a depth of a text of `lengths` tokens (words x 1.4, so that most fit).
+    """Each question keeps its paragraph, put at a depth of a text of at most `lengths` tokens.
 
     Example i has the i-th length and depth, in turn; no depths means a random one. The filler is paragraphs of
     other SQuAD articles, or running book text (needs a folder with both `squad` and `books`).
@@ -27,6 +27,7 @@ class SquadHaystack(Task):
     depths: Annotated[tuple[float, ...], DEPTHS] = ()
     filler: Annotated[Literal["squad", "books"], "what stands around: paragraphs of other articles, or books"] = "squad"
     seed: Annotated[int, SEED] = 0
+    count: TokenCount | None = None
 
     name = "squad_haystack"
     heads = ("span", "text")
@@ -37,6 +38,9 @@ class SquadHaystack(Task):
     hub = "rajpurkar/squad"
     no_answer = True
 
+    def counting(self, count: TokenCount) -> Task:
+        return replace(self, count=count)
+
     def load(self, split: Split, source: str | None = None) -> Sequence[Example]:
         check_places(self.lengths, self.depths, self.seed)
         questions = Squad().load(split, source)
@@ -46,15 +50,21 @@ class SquadHaystack(Task):
             hay = Paragraphs.of([(owner, text) for text, owner in {e.document: e.group for e in questions}.items()])
 
         def make(i: int) -> Example:
-            example, rng = questions[i], np.random.default_rng([self.seed, SPLITS.index(split), i])
-            length, depth = pick(i, self.lengths, self.depths, rng)
+            example = questions[i]
+            length = self.lengths[i % len(self.lengths)]
+
+            def hidden_in(words: int) -> Example:
+                rng = np.random.default_rng([self.seed, SPLITS.index(split), i])
+                _, depth = pick(i, self.lengths, self.depths, rng)
+                books = self.filler == "books"
+                filler = hay.running(rng, words) if books else hay.mixed(rng, words, without=example.group)
+                hidden = hide([example.document], filler, [depth])
+                spans = tuple((start + hidden.starts[0], end + hidden.starts[0]) for start, end in example.answer_spans)
+                meta = {"length": length, "depth": depth}
+                return replace(example, document=hidden.document, answer_spans=spans, meta=meta)
+
             words = int(length / TOKENS_PER_WORD) - len(f"{example.document} {example.question}".split())
-            filler = hay.running(rng, words) if self.filler == "books" else hay.mixed(rng, words, without=example.group)
-            hidden = hide([example.document], filler, [depth])
-            spans = tuple((start + hidden.starts[0], end + hidden.starts[0]) for start, end in example.answer_spans)
-            return replace(
-                example, document=hidden.document, answer_spans=spans, meta={"length": length, "depth": depth}
-            )
+            return made_to_fit(hidden_in, words, length, self.count)
 
         return Generated(len(questions), make, (questions, hay.owners, hay.texts))
 

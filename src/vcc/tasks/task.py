@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from vcc.data.example import Example, Head, Prediction
+from vcc.data.haystack import TokenCount
 from vcc.errors import UsageError
 from vcc.tasks.paper import RESULTS, Recipe, Result, paper_recipe
 
@@ -46,13 +47,22 @@ class Task(ABC):
         """Percentages by name; predictions and examples in the same order. Each of `metric_names` comes with its
         95% interval over groups, as `<name>_low` and `<name>_high`, where there are two groups or more."""
 
+    def counting(self, count: TokenCount) -> "Task":
+        """The task with examples that have at most the tokens asked for, where they are made and not read.
+
+        Without it, before a tokenizer is known, tokens are estimated from words.
+        """
+        return self
+
     def recipe(self, head: Head | None = None) -> Recipe:
         """The paper's hyper-parameters for this task and head; where it has none, those of the task it is like."""
         head = self.check_head(head)
         if not self.like:
             return paper_recipe(self.name, head)
         unlike = {name: value for name, value in self.unlike.items() if head == "text" or name != "output_length"}
-        return replace(paper_recipe(self.like, head), of_paper=False, **unlike)
+        near = paper_recipe(self.like, head)
+        borrowed = near.compression_at(unlike.get("length", near.length))
+        return replace(near, of_paper=False, compression=replace(borrowed, source="ours"), **unlike)
 
     def results(self) -> tuple[Result, ...]:
         """The rows of the paper's tables on this task."""

@@ -125,6 +125,12 @@ def _damage_of_files(path: Path, digests: dict[str, str]) -> str | None:
     return None
 
 
+def record_of(path: Path) -> dict[str, Any]:
+    """What was chosen in the run that wrote this checkpoint; nothing for a folder that is none."""
+    manifest = _manifest(path) if (path / MANIFEST).is_file() else None
+    return dict((manifest or {}).get("run", {}))
+
+
 def newest_good(root: Path, run: Mapping[str, Any]) -> Resumable:
     """The newest checkpoint that is whole and was written by a run with this configuration.
 

@@ -60,6 +60,17 @@ class MaskedSequences(Dataset[Masked]):
         return self.sequences[draw]
 
 
+def some_of(examples: Sequence[Example], number: int | None) -> Sequence[Example]:
+    """So many of the examples, drawn at random, the same for everyone, in their order; None: all of them.
+
+    The first ones would not do: questions on one document stand together, and so may whole subjects.
+    """
+    if number is None or number >= len(examples):
+        return examples
+    drawn = torch.randperm(len(examples), generator=torch.Generator().manual_seed(0))[:number]
+    return [examples[i] for i in sorted(drawn.tolist())]
+
+
 def fingerprint(examples: Sequence[Example]) -> str:
     """Tells one data set from another by all of its examples, wherever its files lie.
 

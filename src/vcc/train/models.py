@@ -6,19 +6,20 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from transformers import AutoModelForMultipleChoice, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from vcc.baselines.block_models import restore_blocks
 from vcc.config import VccConfig
 from vcc.data.example import Head
 from vcc.errors import UsageError
 from vcc.hosts import load
+from vcc.hosts.choices import in_one_sequence
 from vcc.hosts.families import FAMILIES, Positions, find_family
 from vcc.hosts.long_input import Wrapped
 from vcc.hosts.wrap import unwrap, wrap
-from vcc.tasks.paper import WINDOW_LAYERS, paper_compression
+from vcc.tasks.paper import Compression, paper_compression
 from vcc.tasks.task import Task
-from vcc.train.checkpoint import checkpoints, damage
+from vcc.train.checkpoint import checkpoints, damage, record_of
 from vcc.train.watch import say
 
 # How models count positions that are no family of ours but are compared with them.
@@ -27,18 +28,30 @@ OTHERS_POSITIONS: dict[str, Positions] = {"longt5": "relative", "umt5": "relativ
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """The model. Where no VCC setting is given: those the model was saved with, else the paper's for the length."""
+    """The model. Where no VCC setting is given: those the model was saved with, else the paper's for the length; and
+    every input is compressed, however short (--dense-below 0), unless the run that made the model had it otherwise.
+    """
 
     model: Annotated[str, "a Hugging Face name, a folder, or the folder of a run (its newest good checkpoint)"]
     tokenizer: Annotated[str | None, "name or folder of the tokenizer; unless given, the model's"] = None
     fresh: Annotated[bool, "start from random weights: only the model's configuration and tokenizer are read"] = False
-    vcc: Annotated[bool, "wrap the model with VCC; false: the model as it is"] = True
+    vcc: Annotated[
+        bool | None, "wrap the model with VCC, or not; unless given, as the run that made it did, else true"
+    ] = None
     settings: Annotated[dict[str, Any], VccConfig] = field(default_factory=dict)  # those that were given
 
     def __post_init__(self) -> None:
-        if self.settings and not self.vcc:
-            given = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(self.settings))
-            raise UsageError(f"--vcc false leaves no use for {given}")
+        if self.settings and self.vcc is False:
+            raise UsageError(f"--vcc false leaves no use for {self.settings_given}")
+
+    @property
+    def settings_given(self) -> str:
+        return ", ".join(f"--{name.replace('_', '-')}" for name in sorted(self.settings))
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What was chosen in the run that made the model; nothing if none of ours did."""
+        return record_of(Path(resolve(self.model)))
 
 
 @functools.lru_cache
@@ -70,6 +83,10 @@ def reads_and_writes(choice: ModelChoice) -> bool:
     return bool(load.load_config(resolve(choice.model)).is_encoder_decoder)
 
 
+def layers_of(choice: ModelChoice) -> int:
+    return int(load.load_config(resolve(choice.model)).num_hidden_layers)
+
+
 def choose_head(task: Task, head: Head | None, choice: ModelChoice) -> Head:
     """The head asked for; else text for an encoder-decoder, and the task's first other one for an encoder."""
     writes = reads_and_writes(choice)
@@ -81,39 +98,62 @@ def choose_head(task: Task, head: Head | None, choice: ModelChoice) -> Head:
 
 
 def load_model(
-    choice: ModelChoice, auto_class: Any, length: int, seed: int, tokenizer: Any, *, new_head: bool
+    choice: ModelChoice,
+    auto_class: Any,
+    length: int,
+    seed: int,
+    tokenizer: Any,
+    *,
+    new_head: bool,
+    compression: Compression | None = None,
 ) -> PreTrainedModel:
-    """The model, ready for inputs of `length` tokens. `new_head`: it is trained, so its head may start at random."""
+    """The model, ready for inputs of `length` tokens. `new_head`: it is trained, so its head may start at random.
+
+    `compression`: k and h for a model that was not saved with settings of its own; None: the paper's for the length.
+    """
     name = resolve(choice.model)
     set_seed(seed)  # new weights are random
     if choice.fresh:
         model = load.new_model(name, auto_class)
+        say("warning: --fresh: all weights start at random")
     else:
         model, new = load.load_model(name, auto_class, new_head=new_head)
         if new:
-            say(f"new weights, which start at random: {', '.join(new)}")
+            say(f"warning: {name} has no weights {', '.join(new)}: they start at random and have to be trained")
     load.check_vocabulary(model, tokenizer)
     if model.config.model_type == "mra" and not torch.cuda.is_available():
         raise UsageError("MRA's attention needs a GPU: without one it silently returns zeros")
     saved = getattr(model.config, "vcc", None)
     model = restore_blocks(unwrap(model))
-    if not choice.vcc:
+    plain = saved is None and bool(choice.record) if choice.vcc is None else not choice.vcc
+    if plain and choice.settings:
+        raise UsageError(f"{name} was trained without VCC: {choice.settings_given} needs --vcc true")
+    if plain:
         check_positions(model, length)
-        return model
+        return in_one_sequence(model) if auto_class is AutoModelForMultipleChoice else model
     known = [family.model_type for family in FAMILIES]
     if model.config.model_type not in known:
         raise UsageError(
             f"VCC cannot wrap {type(model).__name__}, only models of these types: {', '.join(known)}; "
             "--vcc false runs it as it is"
         )
-    base = VccConfig.from_dict(saved) if saved else paper_settings(length, model.config.num_hidden_layers)
+    usual = compression or paper_compression(length)
+    base = VccConfig.from_dict(saved) if saved else VccConfig(usual.scales, usual.budget)
+    if base.dense_below == "auto" and not (saved and choice.record):
+        base = replace(base, dense_below=0)  # what is measured is VCC: inputs run dense only where somebody says so
     return wrap(model, replace(base, **choice.settings), max_length=needed_positions(model, length))
 
 
-def paper_settings(length: int, layers: int) -> VccConfig:
-    """What the paper takes for this length and number of layers; where it has no such model, a third on windows."""
-    paper = paper_compression(length)
-    return VccConfig(scales=paper.scales, budget=paper.budget, window_layers=WINDOW_LAYERS.get(layers))
+def described(model: PreTrainedModel) -> str:
+    """Whether VCC is on, and with which settings."""
+    if not isinstance(model, Wrapped):
+        return f"VCC is off: {type(model).__name__} as it is"
+    vcc, layers = model.vcc, model.config.num_hidden_layers
+    dense = "every input is compressed" if vcc.dense_below == 0 else f"dense_below {vcc.dense_below}"
+    return (
+        f"VCC is on: scales {vcc.scales}, budget {vcc.budget}, {vcc.window_layers} of {layers} layers on windows of "
+        f"{vcc.window} tokens, score {vcc.score}, {dense}"
+    )
 
 
 def vip_name(model: PreTrainedModel) -> str | None:

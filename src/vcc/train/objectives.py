@@ -74,9 +74,10 @@ class Filling:
     writes: bool
     pad_id: int
     vips: str | None
+    multiple: int = 1  # what batches are padded to a multiple of
 
     def collate(self, items: Sequence[Masked]) -> Batch:
-        batch = collate_masked(items, self.pad_id)
+        batch = collate_masked(items, self.pad_id, self.multiple)
         mask = batch.pop("vip_mask")
         return batch if self.vips is None else {**batch, self.vips: mask}
 

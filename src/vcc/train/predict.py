@@ -18,6 +18,8 @@ from vcc.train.objectives import Answering, inputs_of
 from vcc.train.processes import gathered, rank, world_size
 from vcc.train.watch import console
 
+LONGEST = 2**30  # tokens of an input that is counted and not read
+
 
 @dataclass(frozen=True)
 class Predictor:
@@ -88,6 +90,12 @@ class Predictor:
         everyone = {i: prediction for part, _ in shares for i, prediction in part.items()}
         total = sum((part for _, part in shares), TruncationReport())
         return [everyone[i] for i in range(number)], total
+
+
+def counting(task: Task, tokenizer: PreTrainedTokenizerBase, head: Head) -> Task:
+    """The task with examples that fit the lengths asked for by the tokens of this model."""
+    tokenize = ExampleTokenizer(tokenizer, head, LONGEST)
+    return task.counting(lambda example: tokenize(example).tokens)
 
 
 def advice(features: Sequence[Features]) -> str:

@@ -19,6 +19,7 @@ from vcc.train.checkpoint import CheckpointError, Resumable, checkpoints, lock, 
 from vcc.train.memory import did_not_fit, memory_advice
 from vcc.train.processes import from_first, rank, world_size
 from vcc.train.shard import check_launch
+from vcc.train.share import of_all_processes
 from vcc.train.trainer import Objective, VccTrainer
 from vcc.train.watch import Board, Progress, say
 
@@ -52,7 +53,7 @@ class Training:
     gradient_accumulation: Annotated[int, "split each batch into this many, to need less memory; same result"] = 1
     lr: Annotated[float | None, "learning rate at its peak; it decays linearly to 0"] = None
     head_lr_multiplier: Annotated[float, "learning rate of the new head, as a multiple of --lr"] = 1.0
-    warmup: Annotated[int | None, "steps until the peak; at most a tenth of all unless given"] = None
+    warmup: Annotated[int | None, "steps until the peak; unless given the task's, however few steps there are"] = None
     weight_decay: Annotated[float | None, "AdamW's decay of the matrices"] = None
     clip: Annotated[float, "largest norm of the gradient; 0: do not clip"] = 1.0
     precision: Annotated[Precision, "auto: the task's on a GPU, fp32 on a CPU"] = "auto"
@@ -117,6 +118,9 @@ def settle(training: Training, defaults: Defaults, examples: int, steps: int | N
         steps = training.steps or math.ceil((training.epochs or defaults.epoch_count) * examples / batch)
     if steps > MOST_STEPS:
         raise UsageError(f"{steps:.3g} steps are more than {MOST_STEPS:,}: give fewer --steps or --epochs")
+    warmup = training.warmup if training.warmup is not None else defaults.warmup_steps
+    if warmup >= steps:
+        say(f"the warm-up of {warmup:,} steps is longer than the run, of {steps:,}: --warmup sets another")
     on_gpu = training.device == "auto" and torch.cuda.is_available()
     precision = training.precision if training.precision != "auto" else defaults.precision if on_gpu else "fp32"
     return replace(
@@ -125,7 +129,7 @@ def settle(training: Training, defaults: Defaults, examples: int, steps: int | N
         steps=steps,
         epochs=None,
         lr=training.lr or defaults.learning_rate,
-        warmup=training.warmup if training.warmup is not None else min(defaults.warmup_steps, steps // 10),
+        warmup=warmup,
         weight_decay=training.weight_decay if training.weight_decay is not None else defaults.weight_decay,
         precision=precision,
     )
@@ -141,13 +145,16 @@ def fit(
     length: int,
     evaluate: Callable[[PreTrainedModel], dict[str, float]] | None = None,
     eval_every: int | None = None,
+    eval_first: bool = False,
 ) -> Path:
-    """Train `model`, settled `training` on `data`; the last checkpoint. `what` names everything else that was chosen:
-    only a run with the same `what` and the same training options continues from a checkpoint.
+    """Train `model`, settled `training` on `data`; the last checkpoint. `evaluate` is called every `eval_every` steps,
+    and with `eval_first` before the first. `what` names everything else that was chosen: only a run with the same
+    `what` and the same training options continues from a checkpoint.
     """
     everything = {**what, **asdict(training)}
     chosen = {name: value for name, value in everything.items() if name not in FREE}
     check_launch(training.fsdp)
+    say(planned(training))
     arguments = training_arguments(training, eval_every)
     trainer = VccTrainer(
         model,
@@ -173,12 +180,32 @@ def fit(
         start = find_start(training, chosen)
         if rank() == 0:
             place = {"processes": world_size(), "torch": torch.__version__, "transformers": transformers.__version__}
-            write_whole(training.out / "run.json", json.dumps({**everything, **place}, indent=1, default=str))
+            write_record(training.out, everything | place)
+        arguments.eval_on_start = eval_first and start is None
         with memory_advice(lambda: advice(training, trainer.row_length or length)):
             trainer.train(resume_from_checkpoint=str(start) if start else None)
+        share = of_all_processes(trainer.share)
+        if rank() == 0 and share.inputs:
+            say(str(share))
+            write_record(training.out, everything | place | {"compressed": asdict(share)})
     last = training.out / f"checkpoint-{trainer.state.global_step}"
     say(f"done: {trainer.state.global_step} steps; the model is in {last}")
     return last
+
+
+def planned(training: Training) -> str:
+    """What was settled, for the person to see before anything is computed."""
+    until = f" or {training.minutes:g} minutes" if training.minutes is not None else ""
+    return (
+        f"training: {training.steps:,} steps{until} of {training.batch_size} examples, learning rate {training.lr:g} "
+        f"after a warm-up of {training.warmup:,} steps, weight decay {training.weight_decay:g}, {training.precision}, "
+        f"seed {training.seed}"
+    )
+
+
+def write_record(folder: Path, record: Mapping[str, Any]) -> None:
+    """All that was chosen, and in the end what share of the inputs was compressed."""
+    write_whole(folder / "run.json", json.dumps(record, indent=1, default=str))
 
 
 def find_start(training: Training, chosen: Mapping[str, Any]) -> Path | None:

@@ -6,6 +6,7 @@ number, so neither gradient accumulation nor the number of processes changes it.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,6 +36,7 @@ from vcc.train.clock import Clock
 from vcc.train.draws import Stream
 from vcc.train.processes import from_first, gathered, rank, world_size
 from vcc.train.shard import shard
+from vcc.train.share import Share, of_all_processes
 from vcc.train.state import load_state, random_state, save_state, set_random_state
 
 Batch = dict[str, Tensor]
@@ -86,6 +88,7 @@ class VccTrainer(Trainer):
         self.clock = Clock(minutes)
         self.tokens_seen: Tensor | int = 0  # by this process since `take_tokens`
         self.row_length = 0  # tokens in each row of the batch at hand
+        self.share = self.share_logged = Share()  # of the inputs that this process has trained on
         super().__init__(
             model,
             args,
@@ -120,8 +123,18 @@ class VccTrainer(Trainer):
         assert num_items_in_batch is not None
         self.row_length = inputs["input_ids"].shape[-1]
         self.tokens_seen = self.tokens_seen + inputs["attention_mask"].sum()  # on the device: no waiting
+        before = Share.of(self.model)
+        loss = self.objective.loss(model, inputs)
+        self.share += Share.of(self.model) - before
         # Data parallelism averages gradients over processes, where a sum is wanted.
-        return self.objective.loss(model, inputs) * (world_size() / num_items_in_batch)
+        return loss * (world_size() / num_items_in_batch)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """With the percentage of inputs that were compressed since the last point of the loss curve."""
+        new, self.share_logged = self.share - self.share_logged, self.share
+        if "loss" in logs and new.inputs:
+            logs = {**logs, "compressed": new.percent}
+        super().log(logs, start_time)
 
     def take_tokens(self) -> int:
         """Tokens of the inputs read since the last call, over all processes if each reads as many."""
@@ -191,6 +204,7 @@ class VccTrainer(Trainer):
             "scaler": scaler.state_dict() if scaler is not None else None,
             "random": gathered(random_state()),
             "seconds": self.clock.seconds,
+            "share": asdict(of_all_processes(self.share)),
         }
 
         def fill(folder: Path) -> None:
@@ -232,6 +246,8 @@ class VccTrainer(Trainer):
         set_optimizer_state_dict(self.model_wrapped, self._torch_optimizer(), state["optimizer"], options=options)
         self.lr_scheduler.load_state_dict(state["scheduler"])
         self.clock.seconds_before = state["seconds"]
+        if rank() == 0:
+            self.share = self.share_logged = Share(**state.get("share", {}))
 
     def _load_scaler(self, checkpoint: str | None) -> None:
         if checkpoint is not None and self.accelerator.scaler is not None:

@@ -51,7 +51,7 @@ class Progress(TrainerCallback):
         if "loss" not in logs:
             scores = {name: value for name, value in logs.items() if name.startswith("eval_")}
             if scores:
-                say(f"step {state.global_step}: " + ", ".join(f"{k[5:]} {v:.2f}" for k, v in scores.items()))
+                say(f"step {state.global_step}: " + ", ".join(f"{k[5:]} {v:.4g}" for k, v in scores.items()))
             return
         if not math.isfinite(logs["loss"]):
             raise Failure(
@@ -60,8 +60,9 @@ class Progress(TrainerCallback):
             )
         now = time.monotonic()
         speed, self.since = self.take_tokens() / max(1e-9, now - self.since), now
+        share = f"compressed {logs['compressed']:.0f}%  " if "compressed" in logs else ""
         line = (
-            f"loss {logs['loss']:.4f}  lr {logs['learning_rate']:.2e}  {speed:,.0f} tokens/s  "
+            f"loss {logs['loss']:.4f}  lr {logs['learning_rate']:.2e}  {share}{speed:,.0f} tokens/s  "
             f"{self.left(state, now)} left"
         )
         if self.bar is not None:

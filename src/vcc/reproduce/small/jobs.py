@@ -2,13 +2,13 @@
 
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForMaskedLM, PreTrainedModel
+from transformers import AutoModelForMaskedLM
 
 from vcc.data.corpus import prepare
 from vcc.data.example import Example
@@ -24,7 +24,8 @@ from vcc.tasks import TASKS
 from vcc.tasks.task import Split, Task
 from vcc.train.draws import MaskedSequences, TaskExamples
 from vcc.train.objectives import Answering
-from vcc.train.predict import Predictor
+from vcc.train.perplexity import Perplexity
+from vcc.train.predict import Predictor, counting
 
 HELD_OUT_ROWS = 64  # long sequences on which perplexity is measured
 
@@ -66,24 +67,13 @@ def sequences(bench: Bench, split: str, tokenizer: Any, length: int, seed: int, 
     return PretrainDataset(store, MaskedLM.of(tokenizer), length, seed, size)
 
 
-def perplexity(bench: Bench, tokenizer: Any, objective: MaskedWords, length: int) -> Callable[[Any], dict[str, float]]:
-    """Log perplexity of held-out masked words: the same sequences and masks for everyone."""
-    data = sequences(bench, "validation", tokenizer, length, seed=1, size=HELD_OUT_ROWS)
-    rows = min(HELD_OUT_ROWS, data.per_epoch)
-
-    @torch.no_grad()
-    def measure(model: PreTrainedModel) -> dict[str, float]:
-        model.eval()
-        loss = number = 0.0
-        for first in range(0, rows, bench.small.at_once):
-            batch = objective.collate([data[i] for i in range(first, min(first + bench.small.at_once, rows))])
-            batch = {name: value.to(bench.small.device) for name, value in batch.items()}
-            with precision(bench.small.device):
-                loss += float(objective.loss(model, batch))
-            number += float(objective.count(batch))
-        return {"log_perplexity": loss / number}
-
-    return measure
+def perplexity(bench: Bench, tokenizer: Any, objective: MaskedWords) -> Perplexity:
+    """Of held-out masked words: the same sequences and masks for everyone."""
+    small = bench.small
+    data = sequences(bench, "validation", tokenizer, small.length, seed=1, size=HELD_OUT_ROWS)
+    number = min(HELD_OUT_ROWS, data.per_epoch)
+    dtype = torch.bfloat16 if small.device == "cuda" else torch.float32
+    return Perplexity(data[:number], objective, small.at_once, dtype)
 
 
 def begin(bench: Bench) -> None:
@@ -93,7 +83,7 @@ def begin(bench: Bench) -> None:
     torch.manual_seed(small.seed)
     model, _ = load.load_model(bench.packed / MODEL, AutoModelForMaskedLM, local=True, new_head=True)
     objective = MaskedWords(tokenizer.pad_token_id, None, row=small.short)
-    measure = perplexity(bench, tokenizer, objective, small.length)
+    measure = perplexity(bench, tokenizer, objective)
     if small.start_steps:
         data = sequences(bench, "train", tokenizer, small.length, small.seed + 7, 2**40)
         plan = bench.plan(small.start_steps, small.pretrain_rate)
@@ -111,7 +101,7 @@ def pretrain(bench: Bench, name: str) -> None:
     objective = MaskedWords(
         tokenizer.pad_token_id, variants.vip_name(name), small.short if kind == "dense-512" else None
     )
-    measure = perplexity(bench, tokenizer, objective, small.length)
+    measure = perplexity(bench, tokenizer, objective)
     before = measure(model.to(small.device))  # type: ignore[arg-type]
     steps = round(small.pretrain_steps * variants.variant(name).steps)
     found: dict[str, Any] = {"curve": [], "seconds": 0.0, "steps": 0}
@@ -126,7 +116,11 @@ def pretrain(bench: Bench, name: str) -> None:
 
 
 def task_of(bench: Bench, task: str) -> Task:
-    return TASKS[task](lengths=(bench.small.length,)) if task == "squad_haystack" else TASKS[task]()
+    """Hidden paragraphs stand in as many tokens as the long models read, by their tokenizer."""
+    if task != "squad_haystack":
+        return TASKS[task]()
+    tokenizer = load.load_tokenizer(bench.start(), local=True)
+    return counting(TASKS[task](lengths=(bench.small.length,)), tokenizer, "span")
 
 
 def examples(bench: Bench, task: str, split: Split) -> Sequence[Example]:

@@ -86,7 +86,7 @@ def batches(plan: Plan, objective: Objective, data: Dataset[Any], first: int) ->
     order = list(Stream(len(data), plan.steps * plan.batch, plan.seed))[first * plan.batch :]  # type: ignore[arg-type]
     loader = DataLoader(
         data, plan.at_once, sampler=order, collate_fn=objective.collate, num_workers=plan.loaders,  # type: ignore[arg-type]
-        multiprocessing_context="spawn" if plan.loaders else None, pin_memory=plan.device == "cuda",
+        pin_memory=plan.device == "cuda",
     )  # fmt: skip
     pieces: list[Batch] = []
     for piece in loader:

@@ -1,0 +1,89 @@
+"""A batch of short and long inputs, of which the short ones run through the untouched model: each is read as it would
+be alone, whatever stands beside it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vcc.hosts.host import Inputs
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Where each input lies in its row: columns `starts` to `ends`, both (B,), the latter excluded."""
+
+    starts: Tensor
+    ends: Tensor
+
+    @staticmethod
+    def of(real: Tensor, own_positions: bool) -> "Extent":
+        """Of the real tokens (B, n). Where positions are counted from the first column on, what stands before a
+        left-padded text is part of it; with `own_positions`, counted from the text's first token, it is not."""
+        columns = torch.arange(1, real.shape[1] + 1, device=real.device)
+        ends = (real * columns).amax(1)
+        starts = real.to(torch.int8).argmax(1) if own_positions else torch.zeros_like(ends)
+        return Extent(starts, ends)
+
+    @property
+    def lengths(self) -> list[int]:
+        """Waits for the device."""
+        return (self.ends - self.starts).tolist()
+
+    def columns(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Of some rows (b,) when their padding is cut off: the column of each token, and whether it is one, (b, m)."""
+        starts, lengths = self.starts[rows, None], (self.ends - self.starts)[rows, None]
+        steps = torch.arange(max(int(lengths.max()), 1), device=rows.device)
+        return (starts + steps).clamp(max=int(self.ends.max()) - 1).clamp(min=0), steps < lengths
+
+
+def some_rows(inputs: Inputs, rows: Tensor, shape: torch.Size, columns: Tensor | None = None) -> dict[str, Any]:
+    """The arguments for some rows (b,) of a batch of this shape (B, n), and of these the given columns (b, m)."""
+
+    def pick(value: Any) -> Any:
+        if not isinstance(value, Tensor) or value.ndim == 0 or value.shape[0] not in (1, shape[0]):
+            return value
+        value = value.expand(shape[0], *value.shape[1:])[rows]
+        if columns is None or value.ndim < 2 or value.shape[1] != shape[1]:
+            return value
+        index = columns.view(*columns.shape, *[1] * (value.ndim - 2)).expand(-1, -1, *value.shape[2:])
+        return value.gather(1, index)
+
+    return {name: pick(value) for name, value in inputs.items()}
+
+
+def read_apart(
+    inputs: Inputs,
+    real: Tensor,
+    extent: Extent,
+    short: Sequence[bool],
+    dense: Callable[[dict[str, Any]], Any],
+    compressed: Callable[[Tensor], Any],
+) -> tuple[Tensor, tuple[Tensor | None, ...] | None]:
+    """Last hidden states (B, n, D) and, where they were asked for, those of every layer, of a batch whose `short`
+    inputs `dense` reads, by their arguments, and whose others `compressed` reads, by their rows."""
+    which = torch.tensor(short, device=real.device)
+    rows, others = which.nonzero()[:, 0], (~which).nonzero()[:, 0]
+    columns, held = extent.columns(rows)
+    given = some_rows(inputs, rows, real.shape, columns)
+    given["attention_mask"] = some_rows({"real": real}, rows, real.shape, columns)["real"] & held
+    near = dense(given)
+    far = compressed(others) if len(others) else None
+
+    def join(part: Tensor | None, long: Tensor | None) -> Tensor | None:
+        """(B, n, D) of (b, m, D) and (B - b, n, D); None where either was not kept."""
+        if part is None or (far is not None and long is None):
+            return None
+        whole = part.new_zeros(*real.shape, part.shape[2])
+        if long is not None:
+            whole = whole.index_copy(0, others, long.to(whole.dtype))
+        return whole.index_put((rows[:, None].expand_as(columns)[held], columns[held]), part[held])
+
+    last = join(near.last_hidden_state, None if far is None else far.last_hidden_state)
+    assert last is not None
+    if near.hidden_states is None:
+        return last, None
+    farther = [None] * len(near.hidden_states) if far is None else far.hidden_states
+    return last, tuple(join(*pair) for pair in zip(near.hidden_states, farther, strict=True))
