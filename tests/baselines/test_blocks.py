@@ -206,6 +206,17 @@ def test_every_kind_answers_and_learns_and_leaves_the_model_alone(kind: str) -> 
     assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "dense-512"])
+def test_every_kind_learns_in_mixed_precision(kind: str) -> None:
+    made = start_from(bert(BertForQuestionAnswering).float(), kind, 64).train()
+    given = text(64, 61, 0)
+    if KINDS[kind].vips:
+        given[str(KINDS[kind].vips)] = (torch.arange(64).expand(2, 64) < 4).long()
+    with torch.autocast("cpu", torch.bfloat16):
+        made(**given).start_logits.float().sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in made.parameters() if p.grad is not None)
+
+
 def test_unknown_settings_are_refused() -> None:
     with pytest.raises(UsageError, match="per_raw"):
         start_from(bert(), "mra", 64, per_raw=3)

@@ -76,7 +76,7 @@ def test_a_training_that_was_stopped_ends_as_if_it_was_not(
             if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0  # the state of the generator is not kept
         data = jobs.MaskedSequences(jobs.sequences(bench, "train", tokenizer, 128, 0, 2**40))
-        plan = replace(bench.plan(6, 1e-3), loaders=0)
+        plan = replace(bench.plan(6, 1e-3), loaders=1)
         objective = loop.MaskedWords(tokenizer.pad_token_id, None)
         if steps_before_stop is not None:
             monkeypatch.setattr(loop, "SAVE_SECONDS", -1.0)

@@ -3,6 +3,7 @@
 import copy
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface
@@ -58,7 +59,8 @@ def attention(
     real = real[:, None, :].expand(B, H, n).flatten(0, 1)
     pattern = read_pattern(getattr(module.config, KEY))
     blocks = Blocks.of(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), real, pattern.block, scaling)
-    out = pattern.attend(blocks, module.layer_idx or 0)[:, :n]  # (B H, n, d)
+    with torch.autocast(q.device.type, enabled=False):  # sums over blocks stay in float32
+        out = pattern.attend(blocks, module.layer_idx or 0)[:, :n]  # (B H, n, d)
     return out.unflatten(0, (B, H)).transpose(1, 2), None
 
 

@@ -47,6 +47,7 @@ class Step:
     stage: int = 0
     alone: bool = False
     missing: tuple[str, ...] = ()
+    marks: bool = False  # `done` is a mark that is set when the process has ended well, because it writes no such file
 
     @property
     def log(self) -> Path:
@@ -126,6 +127,8 @@ def run_steps(
                 if process.poll() is None:
                     continue
                 del running[step]
+                if process.returncode == 0 and step.marks:
+                    step.done.touch()
                 if process.returncode == 0 and step.done.exists():
                     say(f"done: {step.shown}")
                     after()
@@ -144,8 +147,9 @@ def any_alone(running: dict[Step, subprocess.Popen[bytes]]) -> bool:
 
 def begin(step: Step) -> subprocess.Popen[bytes]:
     step.log.parent.mkdir(parents=True, exist_ok=True)
+    env = {**os.environ, "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}  # its processes are forked
     with step.log.open("ab") as log:
-        return subprocess.Popen(step.command, stdout=log, stderr=log, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+        return subprocess.Popen(step.command, stdout=log, stderr=log, env=env)
 
 
 def tail(log: Path, lines: int = 12) -> str:

@@ -157,7 +157,7 @@ def cell_steps(cell: Cell, at: Place) -> list[Step]:
             "--epochs", epochs, "--out", folder, "--resume",
         )  # fmt: skip
         took = EXAMPLES.get(cell.task, 10_000) * epochs * milliseconds(cell) / 60_000
-        steps.append(Step(shown(tune), tune, folder / "run.json", took, 2, True, lacks))
+        steps.append(Step(shown(tune), tune, folder / "finished", took, 2, True, lacks, marks=True))
         test = vcc("evaluate", cell.task, "--model", folder, *common, "--out", folder / "scores")
         steps.append(Step(shown(test), test, folder / "scores" / "metrics.json", took / 30 + 1, 3, True, lacks))
     return steps

@@ -98,9 +98,8 @@ def pretrain(bench: Bench, name: str) -> None:
     tokenizer = load.load_tokenizer(bench.start(), local=True)
     model = variants.made(name, bench.start(), small.length)
     kind = variants.variant(name).kind
-    objective = MaskedWords(
-        tokenizer.pad_token_id, variants.vip_name(name), small.short if kind == "dense-512" else None
-    )
+    vips = "vip_mask" if kind == "vcc" else None  # Longformer's authors pretrain it without global tokens
+    objective = MaskedWords(tokenizer.pad_token_id, vips, small.short if kind == "dense-512" else None)
     measure = perplexity(bench, tokenizer, objective)
     before = measure(model.to(small.device))  # type: ignore[arg-type]
     steps = round(small.pretrain_steps * variants.variant(name).steps)
