@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -373,3 +374,75 @@ def test_the_presets_hold_what_the_table_of_goals_needs() -> None:
     assert {"vcc-roberta", "vcc-t5", "roberta", "t5", "led", "longformer", "bigbird"} <= set(PRESETS["gpu"].models)
     assert PRESETS["gpu"].lengths == (4096, 16384, 131072)
     assert {"vcc-bert", "bert"} <= set(PRESETS["cpu"].models) and 32768 in PRESETS["cpu"].lengths
+
+
+# --------------------------------------------------------------------------------------- parts, shapes, knobs, batches
+
+
+@pytest.mark.parametrize("name", ["vcc-t5", "t5", "longt5-global", "led"])
+@pytest.mark.parametrize("mode", ["forward", "training"])
+def test_encoder_decoders_run_whole_and_in_parts(name: str, mode: str) -> None:
+    """What is run is what is named: by which sides of the model get gradients."""
+    sides = {"encoder": {"encoder"}, "decoder": {"decoder"}, "whole": {"encoder", "decoder"}}
+    for part, wanted in sides.items():
+        settings = replace(TINY, models=(name,), part=part, target=8)
+        assert measure(name, 64, mode, settings).outcome == "measured"
+        step, model, _ = measuring.prepare(name, 64, "training", settings, CPU)
+        step()
+        moved = {key for key, value in model.named_parameters() if value.grad is not None and value.grad.norm() > 0}
+        told = "layers" if name == "led" else "block"
+        if part == "encoder":
+            assert any(told in key for key in moved) and not any("decoder" in key for key in moved)
+        else:
+            found = {side for side in ("encoder", "decoder") if any(f"{side}.{told}" in key for key in moved)}
+            assert found == wanted
+
+
+def test_the_shapes_are_those_of_the_papers_models() -> None:
+    def parameters(name: str, size: str, part: str) -> float:
+        options = replace(PRESETS["cpu"], part=part)
+        model = build(name, SIZES[size], 512, 0.0, torch.float32, torch.device("meta"), options)
+        return sum(parameter.numel() for parameter in model.parameters()) / 1e6
+
+    assert round(parameters("t5", "base", "whole")) == 223 and round(parameters("t5", "large", "whole")) == 738
+    assert round(parameters("t5", "3b", "whole"), -1) == 2850
+    words, positions = (50_265 - SIZES["base"].words) * 768 / 1e6, (16_384 - 1024) * 768 / 1e6  # of its own, and ours
+    assert round(parameters("led", "base", "whole") + words + positions) == 162
+    with pytest.raises(UsageError, match="size=3b: roberta cannot have heads as wide"):
+        bench(models=("t5", "roberta"), size="3b", preset="cpu")
+    with pytest.raises(UsageError, match="part=decoder: roberta has none"):
+        bench(models=("t5", "roberta"), part="decoder", preset="cpu")
+
+
+def test_the_knobs_of_ours_and_of_the_others_reach_the_models() -> None:
+    options = replace(TINY, scales=(32, 1), budget=(5,), vips=7, window_layers=2, window=64, block=16, random_blocks=2)
+    ours = build("vcc-bert", SIZES["tiny"], 256, 0.0, torch.float32, CPU, options)
+    assert (ours.vcc.scales, ours.vcc.budget, ours.vcc.window_layers) == ((32, 1), (5,), 2)
+    assert int(inputs("vcc-bert", ours, 1, 256, 0.0, CPU, options)["vip_mask"].sum()) == 7
+
+    def config(name: str) -> Any:
+        return build(name, SIZES["tiny"], 256, 0.0, torch.float32, CPU, options).config
+
+    assert config("longformer").attention_window in (64, [64] * 3) and max(config("led").attention_window) == 64
+    assert (config("bigbird").block_size, config("bigbird").num_random_blocks) == (16, 2)
+    assert (config("longt5-global").local_radius, config("longt5-global").global_block_size) == (31, 16)
+    assert measure("longformer", 256, "forward", options).attention == "window 64 + global, eager"
+    assert measure("bigbird", 256, "forward", options).attention == "block-sparse, blocks of 16, eager"
+
+
+def test_the_largest_batch_that_fits_is_timed_and_its_time_is_told_a_sequence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def small(name: str, model: object, batch: int, *more: object) -> object:
+        if batch > 5:
+            raise MemoryError
+        return inputs(name, model, batch, *more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(measuring, "inputs", small)
+    run = bench(preset="cpu", models=("bert",), lengths=(128,), size="tiny", fit=True, out=tmp_path)
+    (cell,) = run.cells
+    assert (cell.batch, cell.tokens, cell.outcome) == (4, 512, "measured")
+    assert cell.sequence_ms == pytest.approx(cell.ms / 4)
+    told = report.markdown(run)
+    assert "| batch | ms a sequence |" in told and f"| 4 | {report.shown(cell.sequence_ms)} |" in told
+    assert report.load(tmp_path / "bench.json") == run

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from transformers import BertConfig, BertModel, RobertaConfig
 
 from tests.train import small
@@ -175,3 +176,24 @@ def test_the_commands_of_the_readme_can_be_typed() -> None:
         seen: list[dict[str, Any]] = []
         call(functools.wraps(command)(lambda seen=seen, **given: seen.append(given)), arguments, name)
         assert seen
+
+
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_training_and_evaluation_can_compile(
+    wrapped: bool, bert: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compiler itself takes a minute and is tested elsewhere: here, that it is asked to compile what is run."""
+    compiled: list[str] = []
+    run_it = lambda function, **_: lambda *given, **more: (compiled.append("ran"), function(*given, **more))[1]
+    monkeypatch.setattr(torch, "compile", run_it)
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **_: compiled.append(type(self).__name__))
+    more = VCC if wrapped else ["--vcc", "false"]
+    start = ["finetune", "needle", "--model", bert, "--fresh", "--out", tmp_path, *needle(60), *more, *FAST]
+    assert run(*start, "--compile") == 0
+    assert compiled == (["ran"] * 3 if wrapped else ["BertForQuestionAnswering"])
+    compiled.clear()
+    assert (
+        run("evaluate", "needle", "--model", tmp_path, *needle(60), "--examples", 2, "--compile", "--device", "cpu")
+        == 0
+    )
+    assert compiled == (["ran"] if wrapped else ["BertForQuestionAnswering"])

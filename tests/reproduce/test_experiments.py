@@ -92,7 +92,20 @@ def test_table_one_from_a_folder_of_data_to_its_report(tmp_path: Path) -> None:
     made = ["--data", str(tmp_path / "data"), "--model", str(tmp_path / "model"), "--pack", "true"]
     assert main(["reproduce", "table1", *common, *made]) == 0
     tiny_steps = ["--short", "32", "--start-steps", "2", "--pretrain-steps", "2", "--tune-steps", "2", "--batch", "4"]
-    tiny_steps += ["--at-once", "2", "--examples", "4", "--together", "2", "--device", "cpu", "--loaders", "0", "--models", "vcc,mra"]
+    tiny_steps += [
+        "--at-once",
+        "2",
+        "--examples",
+        "4",
+        "--together",
+        "2",
+        "--device",
+        "cpu",
+        "--loaders",
+        "0",
+        "--models",
+        "vcc,mra",
+    ]
     assert main(["reproduce", "table1", *common, *tiny_steps, "--run"]) == 0
     found = json.loads((tmp_path / "out" / "reports" / "table-1.json").read_text())
     rows = {row[0]: row[1:] for row in found["tables"][0]["rows"]}

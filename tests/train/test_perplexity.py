@@ -49,9 +49,14 @@ def test_a_dataset_reads_the_documents_it_is_given_and_no_others() -> None:
 
 def test_a_model_that_knows_nothing_has_the_perplexity_of_its_vocabulary(tmp_path: Path) -> None:
     tokenizer = needle_tokenizer()
+    (tmp_path / "text").mkdir()
     model = BertForMaskedLM(BertConfig.from_pretrained(small.encoder(tmp_path / "model"))).train()
     sequences = PretrainDataset(
-        prepare(small.books(tmp_path), tokenizer, tmp_path / "tokens", limit=9), MaskedLM.of(tokenizer), 60, 0, 100
+        prepare(small.books(tmp_path / "text"), tokenizer, tmp_path / "tokens", limit=9),
+        MaskedLM.of(tokenizer),
+        60,
+        0,
+        100,
     )[:5]
     measured = [Perplexity(sequences, Filling(False, 0, None), size)(model) for size in (1, 2, 5)]
     for found in measured:

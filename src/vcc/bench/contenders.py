@@ -2,15 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 import transformers as hf
-from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.led.modeling_led import LEDEncoder
 
-from vcc.baselines.block_models import use_blocks
+from vcc.baselines.block_models import KEY, restore_blocks
 from vcc.baselines.patterns import BigBird, Mra, Pattern
 from vcc.config import VccConfig
 from vcc.hosts.compile import compile_seconds
@@ -29,13 +29,32 @@ class Size:
     heads: int
     inner: int  # of the feed-forward layer
     words: int = 32_128
+    head: int | None = None  # the width of a head, where it is not that of the model divided among them
 
 
 SIZES = {
     "base": Size(12, 768, 12, 3072),
+    "large": Size(24, 1024, 16, 4096),
+    "3b": Size(24, 1024, 32, 16384, head=128),  # T5's alone: others have no heads of their own width
     "minilm": Size(6, 384, 12, 1536),
     "tiny": Size(3, 32, 4, 64, 200),  # says nothing about speed; for trying the command
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a model is told apart from its size. None: its own way."""
+
+    part: Annotated[Literal["encoder", "decoder", "whole"], "of encoder-decoders, what is run"] = "encoder"
+    target: Annotated[int, "tokens that a decoder writes"] = 128
+    scales: Annotated[tuple[int, ...] | None, "ours: tokens per node, coarse to fine, ending in 1"] = None
+    budget: Annotated[tuple[int, ...] | None, "ours: nodes opened at each scale but the last"] = None
+    vips: Annotated[int | None, "ours: how many of the first tokens are VIPs"] = None
+    window_layers: Annotated[int | None, "ours: how many layers run on windows"] = None
+    window: Annotated[int | None, "Longformer, LED: tokens that each sees; LongT5: twice its radius"] = None
+    block: Annotated[int | None, "BigBird, MRA: tokens of a block; LongT5: of a global one"] = None
+    random_blocks: Annotated[int | None, "BigBird: how many blocks each sees at random"] = None
+    exact_blocks: Annotated[int | None, "MRA: how many blocks a row are exact"] = None
 
 
 def bert_like(size: Size, positions: int, **more: Any) -> dict[str, Any]:
@@ -45,14 +64,17 @@ def bert_like(size: Size, positions: int, **more: Any) -> dict[str, Any]:
 
 
 def t5_like(size: Size, **more: Any) -> dict[str, Any]:
-    own = {"vocab_size": size.words, "d_model": size.width, "d_kv": size.width // size.heads, "d_ff": size.inner}
+    own = {"vocab_size": size.words, "d_model": size.width, "d_ff": size.inner}
+    own |= {"d_kv": size.head or size.width // size.heads, "decoder_start_token_id": 0}
     return own | {"num_layers": size.layers, "num_heads": size.heads} | more
 
 
 def led_like(size: Size, n: int) -> dict[str, Any]:
-    """Half of the layers are the decoder's, which is not timed. The model pads its input to whole windows itself."""
-    own = {"vocab_size": size.words, "d_model": size.width, "encoder_ffn_dim": size.inner, "attention_window": 1024}
-    own |= {"encoder_layers": max(1, size.layers // 2), "encoder_attention_heads": size.heads}
+    """Half of the layers are the decoder's. The model pads its input to whole windows itself."""
+    half = max(1, size.layers // 2)
+    own = {"vocab_size": size.words, "d_model": size.width, "attention_window": 1024, "decoder_start_token_id": 2}
+    own |= {"encoder_layers": half, "encoder_attention_heads": size.heads, "encoder_ffn_dim": size.inner}
+    own |= {"decoder_layers": half, "decoder_attention_heads": size.heads, "decoder_ffn_dim": size.inner}
     return own | {"max_encoder_position_embeddings": up_to(1024, n)}
 
 
@@ -60,6 +82,11 @@ def modernbert_like(size: Size, n: int) -> dict[str, Any]:
     """Its feed-forward layer is gated and, as in its own base model, three eighths as wide."""
     words = {"pad_token_id": 0, "bos_token_id": 1, "cls_token_id": 1, "eos_token_id": 2, "sep_token_id": 2}
     return bert_like(size, n, **words) | {"intermediate_size": size.inner * 3 // 8}
+
+
+def in_blocks(pattern: Callable[..., Pattern], **settings: int | None) -> dict[str, Any]:
+    """Block attention of ours, as a configuration asks for it."""
+    return {KEY: pattern(**{name: value for name, value in settings.items() if value is not None}).to_dict()}
 
 
 def up_to(step: int, n: int) -> int:
@@ -76,40 +103,77 @@ class Contender:
     attention: str  # its pattern
     ours: bool = False
     global_first: bool = False  # wants to be told which tokens see everything: the first
-    pattern: Pattern | None = None  # of the block attention that is put into it
+    whole: Any = None  # of an encoder-decoder, the class of all of it
+    # Of its configuration, by how it is told to attend; what stands there as None is left as it is.
+    tuned: Callable[[Options], dict[str, Any]] = lambda options: {}
 
 
 PEERS = {
     "roberta": Contender(hf.RobertaModel, hf.RobertaConfig, lambda size, n: bert_like(size, n + 2), "full"),
     "bert": Contender(hf.BertModel, hf.BertConfig, bert_like, "full"),
-    "t5": Contender(hf.T5EncoderModel, hf.T5Config, lambda size, n: t5_like(size), "full"),
-    "longt5-local": Contender(hf.LongT5EncoderModel, hf.LongT5Config, lambda size, n: t5_like(size), "local"),
+    "t5": Contender(
+        hf.T5EncoderModel,
+        hf.T5Config,
+        lambda size, n: t5_like(size),
+        "full",
+        whole=hf.T5ForConditionalGeneration,
+    ),
+    "longt5-local": Contender(
+        hf.LongT5EncoderModel,
+        hf.LongT5Config,
+        lambda size, n: t5_like(size),
+        "local",
+        whole=hf.LongT5ForConditionalGeneration,
+        tuned=lambda options: {"local_radius": options.window and options.window // 2 - 1},
+    ),
     "longt5-global": Contender(
         hf.LongT5EncoderModel,
         hf.LongT5Config,
         lambda size, n: t5_like(size, encoder_attention_type="transient-global"),
         "transient-global",
+        whole=hf.LongT5ForConditionalGeneration,
+        tuned=lambda options: {
+            "local_radius": options.window and options.window // 2 - 1,
+            "global_block_size": options.block,
+        },
     ),
-    "led": Contender(LEDEncoder, hf.LEDConfig, led_like, "window 1024 + global", global_first=True),
+    "led": Contender(
+        LEDEncoder,
+        hf.LEDConfig,
+        led_like,
+        "window {attention_window} + global",
+        global_first=True,
+        whole=hf.LEDForConditionalGeneration,
+        tuned=lambda options: {"attention_window": options.window},
+    ),
     "longformer": Contender(
         hf.LongformerModel,
         hf.LongformerConfig,
         lambda size, n: bert_like(size, n + 2, attention_window=512),
-        "window 512 + global",
+        "window {attention_window} + global",
         global_first=True,
+        tuned=lambda options: {"attention_window": options.window},
     ),
     "bigbird": Contender(
-        hf.BigBirdModel, hf.BigBirdConfig, lambda size, n: bert_like(size, up_to(64, n)), "block-sparse"
+        hf.BigBirdModel,
+        hf.BigBirdConfig,
+        lambda size, n: bert_like(size, up_to(64, n)),
+        "block-sparse",
+        tuned=lambda options: {"block_size": options.block, "num_random_blocks": options.random_blocks},
     ),
     "bigbird-blocks": Contender(
         hf.RobertaModel,
         hf.RobertaConfig,
         lambda size, n: bert_like(size, n + 2),
         "block-sparse, ours",
-        pattern=BigBird(),
+        tuned=lambda options: in_blocks(BigBird, block=options.block, random=options.random_blocks),
     ),
     "mra": Contender(
-        hf.RobertaModel, hf.RobertaConfig, lambda size, n: bert_like(size, n + 2), "multi-resolution", pattern=Mra()
+        hf.RobertaModel,
+        hf.RobertaConfig,
+        lambda size, n: bert_like(size, n + 2),
+        "multi-resolution, ours",
+        tuned=lambda options: in_blocks(Mra, block=options.block, per_row=options.exact_blocks),
     ),
     "modernbert": Contender(hf.ModernBertModel, hf.ModernBertConfig, modernbert_like, "full and local"),
 }
@@ -117,31 +181,56 @@ OURS = {f"vcc-{name}": replace(PEERS[name], ours=True) for name in ("roberta", "
 CONTENDERS = OURS | PEERS
 
 
-def reading(n: int) -> tuple[int, VccConfig]:
-    """VIPs and settings with which VCC reads n tokens, as in the paper; it compresses however short the input is."""
+def reading(n: int, options: Options = Options()) -> tuple[int, VccConfig]:  # noqa: B008  it is frozen
+    """VIPs and settings with which VCC reads n tokens, as in the paper unless the options say otherwise; it compresses
+    however short the input is."""
     vips = min(288, n // 8) if n <= 8_192 else 32 if n <= 65_536 else 48
     config = VccConfig(budget=(80 if n <= 8_192 else 90,), dense_below=0)
     if n > 262_144:
         config = replace(config, scales=(256, 16, 1), budget=(40, 90))
+    vips = vips if options.vips is None else min(options.vips, n)
+    given = {name: getattr(options, name) for name in ("scales", "budget", "window_layers")}
+    config = replace(config, **{name: value for name, value in given.items() if value is not None})
     return vips, replace(config, max_vips=up_to(32, vips))  # so that nothing waits for the device to count them
 
 
-def build(name: str, size: Size, n: int, dropout: float, dtype: torch.dtype, device: torch.device) -> Any:
+def build(
+    name: str,
+    size: Size,
+    n: int,
+    dropout: float,
+    dtype: torch.dtype,
+    device: torch.device,
+    options: Options = Options(),  # noqa: B008  it is frozen
+) -> Any:
     """A model with random weights and positions for n tokens."""
     contender = CONTENDERS[name]
-    config = contender.config(**contender.options(size, n))
+    tuned = {key: value for key, value in contender.tuned(options).items() if value is not None}
+    config = contender.config(**contender.options(size, n) | tuned)
     for option, value in config.to_dict().items():
         if "dropout" in option and isinstance(value, (int, float)):
             setattr(config, option, dropout)
+    whole = has_decoder(name) and options.part != "encoder"
     with device:
-        model = contender.model._from_config(config, dtype=dtype)
-    if contender.pattern is not None:
-        use_blocks(model, contender.pattern)
-    return wrap(model, reading(n)[1]) if contender.ours else model
+        model = restore_blocks((contender.whole if whole else contender.model)._from_config(config, dtype=dtype))
+    return wrap(model, reading(n, options)[1]) if contender.ours else model
 
 
-def inputs(name: str, model: Any, batch: int, n: int, ragged: float, device: torch.device) -> dict[str, Tensor]:
-    """Random tokens (B, n). The rows' lengths fall evenly from n to n (1 - ragged).
+def has_decoder(name: str) -> bool:
+    return CONTENDERS[name].whole is not None
+
+
+def inputs(
+    name: str,
+    model: Any,
+    batch: int,
+    n: int,
+    ragged: float,
+    device: torch.device,
+    options: Options = Options(),  # noqa: B008  it is frozen
+) -> dict[str, Any]:
+    """Random tokens (B, n). The rows' lengths fall evenly from n to n (1 - ragged). Where there is a decoder, random
+    tokens to write (B, t); where it is run alone, random states of the encoder (B, n, D), to which gradients flow.
 
     Ours always has padding. The others have it, and a mask, in a ragged batch only: without, SDPA runs its fastest
     kernel, compiled or not.
@@ -152,14 +241,21 @@ def inputs(name: str, model: Any, batch: int, n: int, ragged: float, device: tor
     lengths = (n * (1 - ragged * fall)).round().clamp(1, n - PADDING * contender.ours)
     place = torch.arange(n).expand(batch, n)
     real = place < lengths[:, None]
-    given = {"input_ids": ids.masked_fill(~real, model.config.pad_token_id)}
+    given: dict[str, Any] = {"input_ids": ids.masked_fill(~real, model.config.pad_token_id)}
     if not bool(real.all()):
         given["attention_mask"] = real.long()
     if contender.ours:
-        given["vip_mask"] = (place < reading(n)[0]).long()
+        given["vip_mask"] = (place < reading(n, options)[0]).long()
     if contender.global_first:
         given["global_attention_mask"] = (place == 0).long()
-    return {key: value.to(device) for key, value in given.items()}
+    given = {key: value.to(device) for key, value in given.items()}
+    if has_decoder(name) and options.part != "encoder":
+        given["labels"] = torch.randint(5, model.config.vocab_size, (batch, options.target), device=device)
+    if options.part == "decoder":
+        states = torch.randn(batch, n, model.config.hidden_size, dtype=model.dtype, device=device, requires_grad=True)
+        kept = {key: value for key, value in given.items() if key in ("attention_mask", "labels")}
+        return {"encoder_outputs": BaseModelOutput(states), **kept}  # type: ignore[arg-type]
+    return given
 
 
 class Kernels(TorchDispatchMode):
@@ -178,13 +274,21 @@ class Kernels(TorchDispatchMode):
         return op(*args, **(kwargs or {}))
 
 
+def widest(config: Any) -> int | None:
+    """The attention window, which some have one of for each layer."""
+    window = getattr(config, "attention_window", None)
+    return max(window) if isinstance(window, list) else window
+
+
 def attention_of(name: str, model: Any, seen: set[str] | None) -> str:
     """The attention that ran: its pattern, then the kernels that were seen; None: compiled, nobody could look."""
-    pattern = CONTENDERS[name].attention
+    pattern = CONTENDERS[name].attention.format(attention_window=widest(model.config))
     if CONTENDERS[name].ours:
         ran = model.vcc_report() or compile_seconds(model)
         pattern = "compressed" if ran else f"{pattern} (not compressed)"
     if name == "bigbird" and model.attention_type != "block_sparse":  # it gives up at the first short input, for good
         pattern = "full (fell back)"
+    if name == "bigbird" and model.config.block_size != 64:
+        pattern += f", blocks of {model.config.block_size}"
     unseen = "sdpa math" if model.config._attn_implementation == "sdpa" else "eager"
     return f"{pattern}, {'compiled' if seen is None else ' + '.join(sorted(seen)) or unseen}"

@@ -6,7 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +22,7 @@ Result = TypeVar("Result")
 FILL = 0.5  # seconds of repeated runs
 CALLS = 50  # single calls that are timed, at most
 SLOW = 5.0  # seconds; a run as long as that is measured once
+MOST = 1024  # sequences of a batch that is made to fit
 OUT_OF_MEMORY = "out of memory"
 
 
@@ -41,6 +42,12 @@ class Cell:
     first_s: float | None = None  # the first call, compilation included; with workers it shares the machine
     call_ms: float | None = None  # median of single calls, from an idle machine to their end, as a person times them
     kernels: tuple[Kernel, ...] = ()  # of a compiled model, if a profile is asked for
+    batch: int = 1  # sequences at once
+
+    @property
+    def sequence_ms(self) -> float | None:
+        """The time of one sequence of the batch."""
+        return None if self.ms is None else self.ms / self.batch
 
 
 def measure(name: str, n: int, mode: str, settings: Settings, ready: Callable[[], None] = lambda: None) -> Cell:
@@ -51,8 +58,22 @@ def measure(name: str, n: int, mode: str, settings: Settings, ready: Callable[[]
     as the measurement only where it is slow and no other worker can have slowed it down.
     """
     device = torch.device(settings.device)
+    settings = replace(settings, batch=largest_batch(name, n, mode, settings)) if settings.fit else settings
     result = alone(lambda: measured(name, n, mode, settings, device, ready), settings)
-    return Cell(name, n, mode, result) if isinstance(result, str) else result
+    if result == OUT_OF_MEMORY and settings.fit and settings.batch > 1:  # repeated or compiled, it needs a little more
+        return measure(name, n, mode, replace(settings, fit=False, batch=settings.batch // 2), ready)
+    return Cell(name, n, mode, result, batch=settings.batch) if isinstance(result, str) else result
+
+
+def largest_batch(name: str, n: int, mode: str, settings: Settings) -> int:
+    """The largest power of two of sequences that fit into memory, not compiled; 1 where none does."""
+    device, batch = torch.device(settings.device), 1
+    while batch < MOST:
+        more = replace(settings, batch=2 * batch, compile="none")
+        if alone(lambda more=more: prepare(name, n, mode, more, device)[0](), settings) is not None:  # type: ignore[misc]
+            break
+        batch *= 2
+    return batch
 
 
 def alone(work: Callable[[], Result], settings: Settings) -> Result | str:
@@ -92,7 +113,7 @@ def measured(name: str, n: int, mode: str, settings: Settings, device: torch.dev
         if device.type == "cuda":
             call = statistics.median(clock(step, device) for _ in range(min(runs, CALLS))) * 1e3
     attention = attention_of(name, model, None if compiled else kernels.seen)
-    tokens = int(given.get("attention_mask", torch.ones_like(given["input_ids"])).sum())
+    tokens = settings.batch * n if given.get("attention_mask") is None else int(given["attention_mask"].sum())
     gib = peak_gib(device, before)
     busy: tuple[Kernel, ...] = ()
     if compiled and settings.profile:
@@ -100,7 +121,8 @@ def measured(name: str, n: int, mode: str, settings: Settings, device: torch.dev
             busy = busiest(step, device)
         except Exception as error:  # the measurement is good all the same
             busy = (Kernel(f"none: {why(error)}", 0, 0.0),)
-    return Cell(name, n, mode, "measured", attention, tokens, ms, runs, gib, first, ms if call is None else call, busy)
+    single = ms if call is None else call
+    return Cell(name, n, mode, "measured", attention, tokens, ms, runs, gib, first, single, busy, settings.batch)
 
 
 def prepare(
@@ -108,8 +130,8 @@ def prepare(
 ) -> tuple[Callable[[], None], Any, dict[str, Any]]:
     """The step to be timed, the model it runs, and its input."""
     dtype = torch.bfloat16 if settings.precision == "bf16" else torch.float32
-    model = build(name, SIZES[settings.size], n, settings.dropout, dtype, device)
-    given = inputs(name, model, settings.batch, n, settings.ragged, device)
+    model = build(name, SIZES[settings.size], n, settings.dropout, dtype, device, settings)
+    given = inputs(name, model, settings.batch, n, settings.ragged, device, settings)
     training = mode == "training"
     model.train(training)
     if settings.checkpointing and training:
@@ -126,9 +148,10 @@ def prepare(
     def step() -> None:
         model.zero_grad(set_to_none=True)
         with torch.set_grad_enabled(training), autocast:
-            hidden = run(**given).last_hidden_state  # (B, n, D)
-            loss = (hidden @ direction).mean() if training else None
-        if loss is not None:
+            output = run(**given)
+            # Of an encoder, states (B, n, D); a decoder has a loss of its own.
+            loss = output.loss if "labels" in given else (output.last_hidden_state @ direction).mean()
+        if training:
             loss.backward()
 
     return step, model, given

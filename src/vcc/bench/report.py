@@ -23,6 +23,7 @@ from vcc.files import write_whole
 
 COLUMNS = ["model", "attention", "forward ms", "x dense", "training ms", "x dense", "forward GiB", "training GiB"]
 COLUMNS += ["tokens/s", "first call s"]
+BATCH_COLUMNS = ["batch", "ms a sequence"]  # where there are several: forward / training
 NAME = 110  # characters of a kernel's name
 COLORS = ("#c1121f", "#f77f00", "#9d4edd", "#0a9396")  # ours; the others are grey, a dense one darker
 
@@ -69,8 +70,8 @@ def save(run: Run, path: Path) -> None:
 
 def load(path: Path) -> Run:
     run = json.loads(path.read_text(encoding="utf-8"))
-    lists = {key: tuple(run["settings"][key]) for key in ("models", "lengths")}
-    settings = Settings(**{**run["settings"], **lists})
+    given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in run["settings"].items()}
+    settings = Settings(**given)
     kernels = [tuple(Kernel(**kernel) for kernel in cell.get("kernels", ())) for cell in run["cells"]]
     cells = tuple(Cell(**{**cell, "kernels": own}) for cell, own in zip(run["cells"], kernels, strict=True))
     profiles = tuple(Profile(**found) for found in run["profiles"])
@@ -83,7 +84,9 @@ def load(path: Path) -> Run:
 def sections(run: Run) -> list[tuple[str, list[str], list[list[str]]]]:
     """Title, column names and lines of every table: a length each, then stages and kernels of every profile."""
     what = "; ms of the graph (of a single call)" if run.settings.device == "cuda" else ""
-    found = [(f"{length:,} tokens{what}", COLUMNS, cell_lines(run, length)) for length in run.settings.lengths]
+    columns = COLUMNS + (BATCH_COLUMNS if batched(run) else [])
+    of = "" if run.settings.part == "encoder" else f", {run.settings.part} of encoder-decoders"
+    found = [(f"{length:,} tokens{of}{what}", columns, cell_lines(run, length)) for length in run.settings.lengths]
     why = "" if run.settings.compile == "none" else ": a compiled graph does not tell its stages apart"
     for part in run.profiles:
         title = f"{part.model}, {part.length:,} tokens, {part.mode}: {part.total_ms:,.1f} ms, uncompiled{why}"
@@ -108,8 +111,19 @@ def cell_lines(run: Run, length: int) -> list[list[str]]:
         speed = f"{cells[0].tokens / cells[0].ms * 1e3:,.0f}" if cells[0].ms else ""
         first = shown(max((cell.first_s for cell in cells if cell and cell.first_s), default=None))
         memory = [shown(cell.gib if cell else None) for cell in cells]
-        lines.append([model, cells[0].attention, *timed, *memory, speed, first])
+        several = [" / ".join(both(cells, field)) for field in ("batch", "sequence_ms")] if batched(run) else []
+        lines.append([model, cells[0].attention, *timed, *memory, speed, first, *several])
     return lines
+
+
+def batched(run: Run) -> bool:
+    return run.settings.fit or run.settings.batch > 1
+
+
+def both(cells: list[Cell | None], field: str) -> list[str]:
+    """A field of the forward and the training cell, as far as they were measured."""
+    found = [getattr(cell, field) for cell in cells if cell is not None and cell.ms is not None]
+    return [str(value) if isinstance(value, int) else shown(value) for value in found]
 
 
 def shown_time(cell: Cell | None) -> str:
@@ -126,7 +140,8 @@ def shown(number: float | None) -> str:
 
 def describe(run: Run) -> list[str]:
     """Machine, versions and settings, a line each."""
-    parts = (run.machine, run.versions, {k: v for k, v in asdict(run.settings).items() if not isinstance(v, tuple)})
+    chosen = {k: v for k, v in asdict(run.settings).items() if k not in ("models", "lengths") and v is not None}
+    parts = (run.machine, run.versions, chosen)
     return [", ".join(f"{key} {value}" for key, value in part.items()) for part in parts]
 
 

@@ -5,21 +5,24 @@ from typing import Annotated, Literal
 
 import torch
 
-from vcc.bench.contenders import CONTENDERS
+from vcc.bench.contenders import CONTENDERS, SIZES, Options, has_decoder
 from vcc.errors import UsageError
+
+LONGEST_TARGET = 1024  # tokens; LED's decoder has positions for no more
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Options):
     """What is measured, and how. Where nothing is given: as the preset says."""
 
     models: Annotated[tuple[str, ...], "of " + ", ".join(CONTENDERS)]
     lengths: Annotated[tuple[int, ...], "in tokens"]
-    size: Annotated[Literal["base", "minilm", "tiny"], "of every model"]
+    size: Annotated[Literal["base", "large", "3b", "minilm", "tiny"], "of every model; 3b: T5's, and LongT5 likewise"]
     precision: Annotated[Literal["fp32", "bf16", "autocast"], "bf16: of the weights too; autocast: not of them"]
     device: Annotated[Literal["cuda", "cpu"], "where it is measured"]
     training: Annotated[bool, "time forward + backward as well"]
     batch: Annotated[int, "sequences at once"] = 1
+    fit: Annotated[bool, "double the batch until memory runs out, and time the largest that fits"] = False
     ragged: Annotated[float, "0.5: the last sequence is half as long as the first"] = 0.0
     dropout: Annotated[float, "of every model, in training"] = 0.0
     checkpointing: Annotated[bool, "recompute layers in the backward pass"] = False
@@ -47,9 +50,23 @@ def check(settings: Settings) -> None:
             f"lengths={settings.lengths}, batch={settings.batch}, ragged={settings.ragged}: lengths are at least 32 "
             "tokens, a batch is at least 1 sequence, and ragged is at least 0 and less than 1"
         )
+    alone = [model for model in settings.models if SIZES[settings.size].head and not of_t5(model)]
+    if alone:
+        raise UsageError(
+            f"size={settings.size}: {','.join(alone)} cannot have heads as wide as T5 has them at that size"
+        )
+    if settings.part == "decoder" and not all(map(has_decoder, settings.models)):
+        without = [model for model in settings.models if not has_decoder(model)]
+        raise UsageError(f"part=decoder: {','.join(without)} has none")
+    if not 1 <= settings.target <= LONGEST_TARGET:
+        raise UsageError(f"target={settings.target}: a decoder writes 1 to {LONGEST_TARGET} tokens")
     if settings.workers < 1 or settings.patience <= 0:
         raise UsageError(
             f"workers={settings.workers}, patience={settings.patience}: at least 1 worker, and more than 0 seconds"
         )
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("device=cuda: PyTorch finds no CUDA GPU on this machine; --preset cpu runs without one")
+
+
+def of_t5(model: str) -> bool:
+    return model.removeprefix("vcc-").startswith(("t5", "longt5"))

@@ -16,7 +16,7 @@ from vcc.tasks.metrics import NoReference
 from vcc.tasks.task import Split, Task
 from vcc.train.checkpoint import as_json
 from vcc.train.draws import some_of
-from vcc.train.models import ModelChoice, choose_head, described, load_model, load_tokenizer
+from vcc.train.models import ModelChoice, choose_head, compile_model, described, load_model, load_tokenizer
 from vcc.train.objectives import AUTO_CLASSES
 from vcc.train.predict import Predictor, counting
 from vcc.train.processes import rank, world_size
@@ -38,6 +38,7 @@ def evaluate(
     batch_size: Annotated[int, "examples at a time on each device"] = 8,
     precision: Annotated[Literal["auto", "fp32", "bf16", "fp16"], "auto: bf16 on a GPU, fp32 on a CPU"] = "auto",
     device: Annotated[Literal["auto", "cpu"], "auto: the GPU if there is one"] = "auto",
+    compile: Annotated[bool, "compile the model; the first batch of each length takes a minute"] = False,
     out: Annotated[Path | None, "folder for metrics.json and predictions.jsonl; unless given, beside the model"] = None,
 ) -> dict[str, float]:
     """Evaluate a model on a task: a table of its metrics with their 95% intervals, and every answer in a file.
@@ -64,6 +65,8 @@ def evaluate(
     compression = task.recipe(head).compression_at(length)
     network = load_model(model, AUTO_CLASSES[head], length, 0, tokenizer, new_head=False, compression=compression)
     network.to(place)
+    if compile:
+        compile_model(network)
     say(f"task {task.name}, head {head}, inputs of at most {length:,} tokens; {described(network)}")
     predictor = Predictor.of(task, head, network, tokenizer, length, batch_size)
     kind = precision if precision != "auto" else "bf16" if place.type == "cuda" else "fp32"

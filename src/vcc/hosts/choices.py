@@ -7,7 +7,6 @@ per choice as if it were such a sequence, of one token: its code, its weights an
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import torch
@@ -32,6 +31,14 @@ def score_choices(
     seen = {name: at(value, choice_tokens)[:, :, None] for name, value in given.items()}
     with answering(model.base_model, type(read)(**{**read, **changed})):
         return head(**seen, **options)
+
+
+def before_document(choice_tokens: Tensor, inputs: Mapping[str, Any]) -> Tensor:
+    """(B, n) the question and the choices: all up to the last token that closes one, without padding."""
+    tokens = inputs["input_ids"] if inputs.get("input_ids") is not None else inputs["inputs_embeds"]
+    found = torch.arange(tokens.shape[1], device=tokens.device) <= choice_tokens.amax(1, keepdim=True)
+    mask = inputs.get("attention_mask")
+    return found if mask is None else found & (mask != 0)
 
 
 def at(values: Tensor, places: Tensor) -> Tensor:
@@ -69,12 +76,10 @@ class OneSequence:
         return score_choices(self, plain, inputs, choice_tokens, {})
 
 
-@cache
-def one_sequence(kind: type) -> type:
-    return type(kind.__name__, (OneSequence, kind), {"__doc__": kind.__doc__, "__module__": kind.__module__})
-
-
 def in_one_sequence(model: Any) -> Any:
     """The model itself, which now takes all choices in one sequence as well; it is saved as before."""
-    model.__class__ = one_sequence(type(model))
+    kind = type(model)
+    if not issubclass(kind, OneSequence):
+        own = {"__doc__": kind.__doc__, "__module__": kind.__module__}
+        model.__class__ = type(kind.__name__, (OneSequence, kind), own)
     return model

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
-from vcc.hosts.choices import score_choices
+from vcc.hosts.choices import before_document, score_choices
 from vcc.hosts.long_input import VIP_NAMES, Wrapped, named
 
 
@@ -26,8 +26,8 @@ class WithHead(Wrapped):
     ) -> Any:
         inputs: dict[str, Any] = named(self, args, kwargs)
         if choice_tokens is not None:
-            if vip_mask is None and vip_length is None:  # the question and the choices
-                vip_length = choice_tokens.amax(1) + 1
+            if vip_mask is None and vip_length is None:
+                vip_mask = before_document(choice_tokens, inputs)
             vips = {"vip_mask": vip_mask, "vip_length": vip_length}
             return score_choices(self, partial(self.hf_class.forward, self), inputs, choice_tokens, vips)
         labels = inputs.get("labels")

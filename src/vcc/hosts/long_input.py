@@ -129,10 +129,10 @@ class LongInputEncoder(Wrapped):
             check_mask(vip_mask, places, "vip_mask")
         short, extent = self.short_inputs(host, inputs, places)
         if not torch.compiler.is_compiling():
+            self.last_report = ()
             self.inputs_read += len(short)
             self.inputs_compressed += short.count(False)
-        vips = {"vip_mask": vip_mask, "vip_length": vip_length, "vip_rule": vip_rule}
-        self.last_report = ()
+        vips: dict[str, Any] = {"vip_mask": vip_mask, "vip_length": vip_length, "vip_rule": vip_rule}
         if all(short) and (extent is None or host.longest is None or places.shape[1] <= host.longest):
             return self.hf_class.forward(self, **inputs, return_dict=True)
         if extent is None or not any(short):
@@ -148,7 +148,8 @@ class LongInputEncoder(Wrapped):
         dense = lambda given: self.hf_class.forward(self, **given, return_dict=True)
         found = host.output(*read_apart(inputs, inputs["attention_mask"] != 0, extent, short, dense, compressed))
         kept = tuple(i for i, one in enumerate(short) if not one)
-        self.last_report = tuple(replace(report, examples=kept) for report in self.last_report)
+        reports: tuple[LayerReport, ...] = self.last_report  # of the compressed part
+        self.last_report = tuple(replace(report, examples=kept) for report in reports)
         return found
 
     def compressed(

@@ -14,6 +14,7 @@ from vcc.data.example import Head
 from vcc.errors import UsageError
 from vcc.hosts import load
 from vcc.hosts.choices import in_one_sequence
+from vcc.hosts.compile import compile as compile_ours
 from vcc.hosts.families import FAMILIES, Positions, find_family
 from vcc.hosts.long_input import Wrapped
 from vcc.hosts.wrap import unwrap, wrap
@@ -142,6 +143,14 @@ def load_model(
     if base.dense_below == "auto" and not (saved and choice.record):
         base = replace(base, dense_below=0)  # what is measured is VCC: inputs run dense only where somebody says so
     return wrap(model, replace(base, **choice.settings), max_length=needed_positions(model, length))
+
+
+def compile_model(model: PreTrainedModel) -> None:
+    """In place, whether it is wrapped or not; it is saved as before."""
+    if isinstance(model, Wrapped):
+        compile_ours(model, whole=False)
+    else:
+        model.compile(dynamic=True)
 
 
 def described(model: PreTrainedModel) -> str:

@@ -17,6 +17,7 @@ from vcc.errors import UsageError
 from vcc.files import write_whole
 from vcc.train.checkpoint import CheckpointError, Resumable, checkpoints, lock, newest_good, remove_leftovers, set_aside
 from vcc.train.memory import did_not_fit, memory_advice
+from vcc.train.models import compile_model
 from vcc.train.processes import from_first, rank, world_size
 from vcc.train.shard import check_launch
 from vcc.train.share import of_all_processes
@@ -36,6 +37,7 @@ FREE = {
     "gradient_accumulation",
     "workers",
     "device",
+    "compile",
     "fsdp",
 }
 
@@ -64,6 +66,7 @@ class Training:
     log_every: Annotated[int, "steps between two points of the loss curve"] = 10
     workers: Annotated[int, "processes that prepare batches; 0: the training process itself"] = 0
     device: Annotated[Literal["auto", "cpu"], "auto: the GPU if there is one"] = "auto"
+    compile: Annotated[bool, "compile the model; the first batch of each length takes a minute"] = False
     fsdp: Annotated[bool, "shard the model over the processes (FSDP2) instead of copying it (DDP)"] = False
 
     def __post_init__(self) -> None:
@@ -156,6 +159,8 @@ def fit(
     check_launch(training.fsdp)
     say(planned(training))
     arguments = training_arguments(training, eval_every)
+    if training.compile:
+        compile_model(model)
     trainer = VccTrainer(
         model,
         arguments,

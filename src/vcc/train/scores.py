@@ -28,7 +28,7 @@ def paper_result(task: Task, head: Head, model: Any, length: int) -> Result | No
     """The paper's row for such a model, of this size and length, on this task; None if it has none."""
     config = model.config
     inner = getattr(config, "intermediate_size", getattr(config, "d_ff", None))
-    size = SIZES.get((config.num_hidden_layers, config.hidden_size, inner))
+    size = SIZES.get((config.num_hidden_layers, config.hidden_size, inner or 0))
     methods = ("VCC", "VCC*") if isinstance(model, Wrapped) else (METHODS.get(config.model_type),)
     same = [one for one in task.results() if (one.head, one.size, one.length) == (head, size, length)]
     return next((one for method in methods for one in same if one.method == method), None)
