@@ -30,9 +30,11 @@ RESTS_ON = {
     "documents": ("qa", "child_process"),
     "serve": ("documents",),
     "fleet": ("documents",),
-    "train": ("hosts", "tasks"),
-    "bench": ("hosts", "tasks"),
-    "commands": ("serve", "fleet", "train", "bench"),
+    "baselines": ("hosts",),
+    "train": ("hosts", "tasks", "baselines"),
+    "bench": ("hosts", "tasks", "baselines"),
+    "reproduce": ("train", "bench"),
+    "commands": ("serve", "fleet", "reproduce"),
     "cli": ("commands",),
     "vcc": ("documents",),  # the public names; nothing inside imports them: each is taken from where it is defined
 }

@@ -23,6 +23,7 @@ COMMANDS = {
     "evaluate": "vcc.commands.evaluate:evaluate",
     "tasks": "vcc.commands.tasks:list_tasks",
     "bench": "vcc.commands.bench:bench",
+    "reproduce": "vcc.commands.reproduce:reproduce",
 }
 
 

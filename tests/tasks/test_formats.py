@@ -80,6 +80,17 @@ def test_squad_text_head_may_say_unanswerable():
     assert TASKS["squad"]().metrics([Prediction("2", "Unanswerable")], [Example("2", "Who?", "d")])["em"] == 100
 
 
+def test_whole_texts_keep_every_place_of_an_answer_and_refuse_a_wrong_one(tmp_path):
+    line = {"id": "1", "doc_id": "d", "question": " Who? ", "answers": ["Ann", "the Ann"], "answer_starts": [8, 4]}
+    (tmp_path / "docs.jsonl").write_text(json.dumps({"doc_id": "d", "document": "See the Ann."}))
+    (tmp_path / "train.jsonl").write_text(json.dumps(line))
+    (example,) = TASKS["fairytaleqa"]().load("train", str(tmp_path))
+    assert (example.question, example.answer_spans, example.group) == ("Who?", ((4, 11), (8, 11)), "d")
+    (tmp_path / "train.jsonl").write_text(json.dumps({**line, "answer_starts": [0, 4]}))
+    with pytest.raises(DataError, match="answer 'Ann' must stand at character 0"):
+        TASKS["fairytaleqa"]().load("train", str(tmp_path))
+
+
 def test_cuad_json_has_none_one_or_several_spans(tmp_path):
     contract = {
         "data": [

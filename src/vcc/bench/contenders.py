@@ -10,6 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.led.modeling_led import LEDEncoder
 
+from vcc.baselines.block_models import KEY, restore_blocks
+from vcc.baselines.patterns import BigBird, Mra, Pattern
 from vcc.config import VccConfig
 from vcc.hosts.compile import compile_seconds
 from vcc.hosts.wrap import wrap
@@ -50,8 +52,9 @@ class Options:
     vips: Annotated[int | None, "ours: how many of the first tokens are VIPs"] = None
     window_layers: Annotated[int | None, "ours: how many layers run on windows"] = None
     window: Annotated[int | None, "Longformer, LED: tokens that each sees; LongT5: twice its radius"] = None
-    block: Annotated[int | None, "BigBird: tokens of a block; LongT5: of a global one"] = None
+    block: Annotated[int | None, "BigBird, MRA: tokens of a block; LongT5: of a global one"] = None
     random_blocks: Annotated[int | None, "BigBird: how many blocks each sees at random"] = None
+    exact_blocks: Annotated[int | None, "MRA: how many blocks a row are exact"] = None
 
 
 def bert_like(size: Size, positions: int, **more: Any) -> dict[str, Any]:
@@ -79,6 +82,11 @@ def modernbert_like(size: Size, n: int) -> dict[str, Any]:
     """Its feed-forward layer is gated and, as in its own base model, three eighths as wide."""
     words = {"pad_token_id": 0, "bos_token_id": 1, "cls_token_id": 1, "eos_token_id": 2, "sep_token_id": 2}
     return bert_like(size, n, **words) | {"intermediate_size": size.inner * 3 // 8}
+
+
+def in_blocks(pattern: Callable[..., Pattern], **settings: int | None) -> dict[str, Any]:
+    """Block attention of ours, as a configuration asks for it."""
+    return {KEY: pattern(**{name: value for name, value in settings.items() if value is not None}).to_dict()}
 
 
 def up_to(step: int, n: int) -> int:
@@ -153,6 +161,20 @@ PEERS = {
         "block-sparse",
         tuned=lambda options: {"block_size": options.block, "num_random_blocks": options.random_blocks},
     ),
+    "bigbird-blocks": Contender(
+        hf.RobertaModel,
+        hf.RobertaConfig,
+        lambda size, n: bert_like(size, n + 2),
+        "block-sparse, ours",
+        tuned=lambda options: in_blocks(BigBird, block=options.block, random=options.random_blocks),
+    ),
+    "mra": Contender(
+        hf.RobertaModel,
+        hf.RobertaConfig,
+        lambda size, n: bert_like(size, n + 2),
+        "multi-resolution, ours",
+        tuned=lambda options: in_blocks(Mra, block=options.block, per_row=options.exact_blocks),
+    ),
     "modernbert": Contender(hf.ModernBertModel, hf.ModernBertConfig, modernbert_like, "full and local"),
 }
 OURS = {f"vcc-{name}": replace(PEERS[name], ours=True) for name in ("roberta", "t5", "modernbert", "bert")}
@@ -190,7 +212,7 @@ def build(
             setattr(config, option, dropout)
     whole = has_decoder(name) and options.part != "encoder"
     with device:
-        model = (contender.whole if whole else contender.model)._from_config(config, dtype=dtype)
+        model = restore_blocks((contender.whole if whole else contender.model)._from_config(config, dtype=dtype))
     return wrap(model, reading(n, options)[1]) if contender.ours else model
 
 

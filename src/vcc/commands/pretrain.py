@@ -11,6 +11,7 @@ from vcc.commands.options import at_least
 from vcc.data.corpus import prepare, split_documents
 from vcc.data.pretrain import MaskedLM, PretrainDataset, SpanCorruption
 from vcc.errors import UsageError
+from vcc.hosts.long_input import Wrapped
 from vcc.hosts.quiet import quiet
 from vcc.tasks.pretraining import PRETRAININGS
 from vcc.train.draws import MaskedSequences
@@ -97,7 +98,8 @@ def pretrain(
     usual = suggested.compression_for(layers_of(model)) if suggested.compression else None
     network = load_model(model, auto_class, length, settled.seed, tokenizer, new_head=True, compression=usual)
     say(f"{ratio:.1%} of the tokens are hidden; {described(network)}")
-    learning = Filling(writes, tokenizer.pad_token_id, vip_name(network), padding(network, length))
+    vips = vip_name(network) if isinstance(network, Wrapped) else None  # masked words are nobody else's global tokens
+    learning = Filling(writes, tokenizer.pad_token_id, vips, padding(network, length))
     perplexity = None
     if held is not None:
         told = PretrainDataset(store, hiding, length, HELD_OUT_SEED, ENDLESS, held)

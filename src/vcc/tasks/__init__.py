@@ -9,6 +9,7 @@ from vcc.tasks.hotpotqa import MultiHop
 from vcc.tasks.needle import Needle, NeedleInBooks
 from vcc.tasks.quality import Quality
 from vcc.tasks.scrolls import TextTask
+from vcc.tasks.spans import SpanTask
 from vcc.tasks.squad import Squad
 from vcc.tasks.squad_haystack import SquadHaystack
 from vcc.tasks.task import SPLITS, Split, Task
@@ -62,6 +63,8 @@ TASKS: dict[str, Callable[..., Task]] = {
     "cuad": Cuad,
     "squad": Squad,
     "squad_haystack": SquadHaystack,
+    "fairytaleqa": SpanTask,
+    "timeqa": partial(SpanTask, "timeqa", no_answer=True),
     "needle": Needle,
     "needle_in_books": NeedleInBooks,
     "babi_in_books": BabiInBooks,

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import torch
 from transformers import AutoModelForMultipleChoice, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
+from vcc.baselines.block_models import restore_blocks
 from vcc.config import VccConfig
 from vcc.data.example import Head
 from vcc.errors import UsageError
@@ -124,7 +125,7 @@ def load_model(
     if model.config.model_type == "mra" and not torch.cuda.is_available():
         raise UsageError("MRA's attention needs a GPU: without one it silently returns zeros")
     saved = getattr(model.config, "vcc", None)
-    model = unwrap(model)
+    model = restore_blocks(unwrap(model))
     plain = saved is None and bool(choice.record) if choice.vcc is None else not choice.vcc
     if plain and choice.settings:
         raise UsageError(f"{name} was trained without VCC: {choice.settings_given} needs --vcc true")

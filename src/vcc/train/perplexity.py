@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from vcc.data.pretrain import Masked
-from vcc.train.objectives import Filling
 from vcc.train.processes import gathered, rank, world_size
+from vcc.train.trainer import Objective
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Perplexity:
     """Measured on the same sequences with the same tokens hidden, each time and in every run."""
 
     sequences: Sequence[Masked]
-    learning: Filling
+    learning: Objective
     batch_size: int
     dtype: torch.dtype = torch.float32  # what is computed in
 

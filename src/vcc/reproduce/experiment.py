@@ -1,0 +1,156 @@
+"""What a table or figure is: steps that leave files, and a report made of the files that are there."""
+
+import itertools
+import os
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from vcc.errors import Failure
+from vcc.reproduce.report import Report
+from vcc.reproduce.small.settings import Small
+
+Scale = Literal["small", "paper"]
+MOST_LINES = 60  # of a plan; a longer one is summed up by kind
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and how: what all experiments are given."""
+
+    scale: Scale
+    out: Path  # shared by all tables and figures, which share models
+    data: str | None  # folder of data sets; None: hub names
+    model: str  # checkpoint that encoders start from
+    t5: str  # checkpoint that encoder-decoders start from
+    text: str  # corpus of continued pretraining
+    small: Small
+
+    @property
+    def packed(self) -> Path:
+        return self.out / "packed"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One process. Steps of a stage may run side by side, unless they want to be alone; stages follow each other."""
+
+    shown: str
+    command: tuple[str, ...]
+    done: Path  # is there when it has ended well
+    minutes: float  # a guess
+    stage: int = 0
+    alone: bool = False
+    missing: tuple[str, ...] = ()
+    marks: bool = False  # `done` is a mark that is set when the process has ended well, because it writes no such file
+
+    @property
+    def log(self) -> Path:
+        return self.done.with_name(self.done.name + ".log")
+
+
+class Experiment(ABC):
+    """A table or figure of the paper."""
+
+    name: str
+    title: str
+    claim: str  # what the paper says with it
+
+    @abstractmethod
+    def steps(self, at: Place) -> list[Step]: ...
+
+    @abstractmethod
+    def report(self, at: Place) -> Report:
+        """Of what has been measured so far, the paper's own numbers beside it."""
+
+
+def missing_packages(*names: str) -> tuple[str, ...]:
+    return tuple(f"the package {name}" for name in names if find_spec(name) is None)
+
+
+def plan(steps: Sequence[Step]) -> str:
+    """What will be done, how long it takes, what is missing: in words."""
+    lines = []
+    for step in steps if len(steps) <= MOST_LINES else ():
+        mark = "done" if step.done.exists() else f"{shown_minutes(step.minutes):>8}"
+        lines.append(f"  {mark:>8}  {step.shown}")
+    if len(steps) > MOST_LINES:
+        for kind, several in itertools.groupby(steps, lambda step: step.shown.partition(" --")[0]):
+            some = list(several)
+            lines.append(f"  {shown_minutes(sum(step.minutes for step in some)):>8}  {len(some)} x {kind}")
+    left = [step for step in steps if not step.done.exists()]
+    lacking = sorted({one for step in left for one in step.missing})
+    total = shown_minutes(sum(step.minutes for step in left))
+    head = f"{len(steps)} steps, {len(steps) - len(left)} done; the others take about {total} one after the other"
+    return "\n".join([head, *lines, *(f"missing: {one}" for one in lacking)])
+
+
+def shown_minutes(minutes: float) -> str:
+    if minutes < 90:
+        return f"{minutes:.1f} min"
+    return f"{minutes / 60:,.0f} h" if minutes < 48 * 60 else f"{minutes / 1440:,.0f} days"
+
+
+def run_steps(
+    steps: Sequence[Step], together: int, minutes: float | None, say: Callable[[str], None], after: Callable[[], None]
+) -> bool:
+    """Do what is not done yet, stage by stage; whether all is. When the time is up, what still runs is stopped: it goes
+    on from its last checkpoint with the next call. `after` is called after every step that ended well.
+    """
+    end = None if minutes is None else time.monotonic() + 60 * minutes
+    lacking = sorted({one for step in steps if not step.done.exists() for one in step.missing})
+    if lacking:
+        raise Failure("missing: " + "; ".join(lacking))
+    failed: list[Step] = []
+    for stage in sorted({step.stage for step in steps}):
+        waiting = [step for step in steps if step.stage == stage and not step.done.exists()]
+        running: dict[Step, subprocess.Popen[bytes]] = {}
+        while waiting or running:
+            if end is not None and time.monotonic() > end:
+                for process in running.values():
+                    process.terminate()
+                for process in running.values():
+                    process.wait()
+                left = len(waiting) + len(running)
+                say(f"the time is up with {left} steps of this stage left; the same command goes on")
+                return False
+            while waiting and len(running) < together and not (running and (waiting[0].alone or any_alone(running))):
+                step = waiting.pop(0)
+                say(f"begins: {step.shown}")
+                running[step] = begin(step)
+            for step, process in list(running.items()):
+                if process.poll() is None:
+                    continue
+                del running[step]
+                if process.returncode == 0 and step.marks:
+                    step.done.touch()
+                if process.returncode == 0 and step.done.exists():
+                    say(f"done: {step.shown}")
+                    after()
+                else:
+                    failed.append(step)
+                    say(f"failed: {step.shown}; the end of {step.log}:\n{tail(step.log)}")
+            time.sleep(0.2)
+        if failed:
+            raise Failure(f"{len(failed)} steps failed; what is done is kept, and the same command goes on")
+    return True
+
+
+def any_alone(running: dict[Step, subprocess.Popen[bytes]]) -> bool:
+    return any(step.alone for step in running)
+
+
+def begin(step: Step) -> subprocess.Popen[bytes]:
+    step.log.parent.mkdir(parents=True, exist_ok=True)
+    env = {**os.environ, "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}  # its processes are forked
+    with step.log.open("ab") as log:
+        return subprocess.Popen(step.command, stdout=log, stderr=log, env=env)
+
+
+def tail(log: Path, lines: int = 12) -> str:
+    return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])

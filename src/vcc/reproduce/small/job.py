@@ -1,0 +1,31 @@
+"""One job in a process of its own: `python -m vcc.reproduce.small.job PACKED OUT SETTINGS WHAT ARGUMENTS`."""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+from vcc.hosts.quiet import quiet
+from vcc.reproduce.small import jobs
+from vcc.reproduce.small.settings import Small
+
+WORK = {
+    "begin": jobs.begin,
+    "pretrain": jobs.pretrain,
+    "tune": jobs.tune,
+    "score": jobs.score,
+    "time": jobs.time_alone,
+}
+
+
+def main(packed: str, out: str, settings: str, what: str, arguments: str) -> None:
+    quiet()
+    small = Small(**json.loads(settings))
+    if small.device == "cuda":
+        torch.set_float32_matmul_precision("high")
+    WORK[what](jobs.Bench(Path(packed), Path(out), small), **json.loads(arguments))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,98 @@
+"""The small scale as steps: which jobs a table needs, in which order, and how long each may take."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from vcc.reproduce.experiment import Place, Step, missing_packages
+from vcc.reproduce.small.settings import Small
+from vcc.reproduce.small.variants import VARIANTS, reads
+
+# Milliseconds a sequence of 4,096 tokens and MiniLM's size in training: guesses for planning, about right for one H200.
+GUESS = {"vcc": 6, "dense-512": 4, "dense": 10, "longformer": 40, "bigbird": 40, "mra": 35}
+SLOWER_CPU = 400  # how many times longer on two cores
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A model read with other settings than it was tuned with."""
+
+    model: str
+    name: str
+    options: dict[str, Any]
+
+
+def begin(at: Place) -> Step:
+    file = at.out / "start" / "curve.json"
+    return job(at, "begin", {}, file, 0, minutes(at.small, "dense-512", at.small.start_steps))
+
+
+def pretrain(at: Place, model: str) -> Step:
+    steps = round(at.small.pretrain_steps * VARIANTS[model].steps)
+    file = at.out / "pretrained" / model / "curve.json"
+    return job(at, "pretrain", {"name": model}, file, 1, minutes(at.small, model, steps))
+
+
+def tune(at: Place, model: str, task: str) -> Step:
+    file = at.out / "scores" / f"{model}-{task}-own.json"
+    took = minutes(at.small, model, at.small.tune_steps) + answering(at, model)
+    return job(at, "tune", {"name": model, "task": task}, file, 2, took)
+
+
+def score(at: Place, task: str, setting: Setting | None = None, model: str = "", length: int | None = None) -> Step:
+    """With another setting, or at another length."""
+    name, options = (setting.name, setting.options) if setting else ("own", None)
+    model = setting.model if setting else model
+    file = at.out / "scores" / f"{model}-{task}-{name}{f'-{length}' if length else ''}.json"
+    given = {"name": model, "task": task, "setting": name, "options": options, "length": length}
+    return job(at, "score", given, file, 3, answering(at, model))
+
+
+def clock(at: Place, model: str, setting: Setting | None = None) -> Step:
+    name, options = (setting.name, setting.options) if setting else ("own", None)
+    file = at.out / "times" / f"{model}-{name}.json"
+    given = {"name": model, "setting": name, "options": options}
+    return job(at, "time", given, file, 4, 0.4, alone=True)
+
+
+def comparison(at: Place, models: Sequence[str]) -> list[Step]:
+    """Everything from the common checkpoint to scores and times."""
+    models = at.small.models or tuple(models)
+    tuned = [tune(at, model, task) for task in at.small.tasks for model in models]
+    return [begin(at), *(pretrain(at, model) for model in models), *tuned, *(clock(at, model) for model in models)]
+
+
+def job(
+    at: Place, what: str, arguments: dict[str, Any], done: Any, stage: int, took: float, alone: bool = False
+) -> Step:
+    shown = " ".join(["small", what, *(str(value) for value in arguments.values() if value is not None)])
+    settings = json.dumps(asdict(at.small))
+    command = (sys.executable, "-m", "vcc.reproduce.small.job", str(at.packed), str(at.out), settings, what)
+    return Step(shown, (*command, json.dumps(arguments)), done, took, stage, alone, missing(at))
+
+
+def missing(at: Place) -> tuple[str, ...]:
+    lacks = list(missing_packages("rich"))
+    if not (at.packed / "start").is_dir():
+        lacks.append(f"{at.packed}: packed weights and data; made by --pack true with --data and --model")
+    if at.small.device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            lacks.append("a GPU (--device cpu for a tiny run)")
+    return tuple(lacks)
+
+
+def minutes(small: Small, model: str, steps: int) -> float:
+    """A guess: several at a time share the device, and their times add up to this in the end."""
+    share = (
+        reads(model, small.length, small.short) / 4096 if VARIANTS[model].kind != "dense-512" else small.length / 4096
+    )
+    slower = SLOWER_CPU if small.device == "cpu" else 1
+    return GUESS[VARIANTS[model].kind] * share * slower * steps * small.batch / 60_000 + 0.3
+
+
+def answering(at: Place, model: str) -> float:
+    return minutes(at.small, model, at.small.examples // (3 * at.small.batch) + 1)

@@ -1,0 +1,41 @@
+"""Table 3: does reading more help?"""
+
+from vcc.reproduce.experiment import Experiment, Place, Step
+from vcc.reproduce.paper_tables import steps_of, table_of
+from vcc.reproduce.report import Picture, Point, Report
+from vcc.reproduce.small import reports, steps
+from vcc.tasks.paper import RESULTS
+
+PAPER = tuple(result for result in RESULTS if result.task == "narrative_qa" and result.compression)
+LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
+MODELS = ("vcc", "dense")
+TASK = "cuad"
+
+
+class Table3(Experiment):
+    """NarrativeQA from 16K to 128K tokens in the paper; contracts from 512 to 16K tokens at small scale."""
+
+    name = "table 3"
+    title = "accuracy against the tokens read"
+    claim = "On NarrativeQA accuracy rises with the length that is read, from 16K to 128K tokens."
+
+    def steps(self, at: Place) -> list[Step]:
+        if at.scale == "paper":
+            return steps_of(PAPER, at)
+        found = [steps.begin(at), *(steps.pretrain(at, model) for model in MODELS)]
+        found += [steps.tune(at, model, TASK) for model in MODELS]
+        return found + [steps.score(at, TASK, model=model, length=n) for model in MODELS for n in self.lengths(at)]
+
+    def lengths(self, at: Place) -> list[int]:
+        """From an eighth of what it was tuned with to four times that."""
+        return [n * at.small.length // 4096 for n in LENGTHS]
+
+    def report(self, at: Place) -> Report:
+        points = tuple(Point("VCC-T5", r.length, dict(r.scores)["f1"], paper=True) for r in PAPER)
+        picture = Picture("NarrativeQA, the paper", "tokens read", "f1, %", points, log_x=True)
+        paper = table_of("The paper's table", PAPER, at)
+        if at.scale == "paper":
+            return Report(self.name, self.title, self.claim, (paper,), (picture,))
+        table, own = reports.by_length(at, TASK, MODELS, self.lengths(at))
+        notes = (f"Tuned at {at.small.length:,} tokens, read at every length.", reports.scale_of(at.small))
+        return Report(self.name, self.title, self.claim, (table, paper), (own, picture), notes)
