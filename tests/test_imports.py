@@ -28,11 +28,12 @@ RESTS_ON = {
     "tasks": ("data",),
     "qa": ("hosts", "data"),
     "documents": ("qa", "child_process"),
+    "chat": ("documents", "decoders"),
     "serve": ("documents",),
     "fleet": ("documents",),
     "train": ("hosts", "tasks"),
     "bench": ("hosts", "tasks"),
-    "commands": ("serve", "fleet", "train", "bench"),
+    "commands": ("chat", "serve", "fleet", "train", "bench"),
     "cli": ("commands",),
     "vcc": ("documents",),  # the public names; nothing inside imports them: each is taken from where it is defined
 }
