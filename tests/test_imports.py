@@ -23,6 +23,8 @@ RESTS_ON = {
     "config": ("core",),
     "encode": ("attention", "config"),
     "hosts": ("encode",),
+    "decoders": ("hosts",),
+    "wrapping": ("decoders",),
     "testing": ("hosts",),
     "data": ("errors", "files"),
     "tasks": ("data",),
@@ -33,9 +35,9 @@ RESTS_ON = {
     "fleet": ("documents",),
     "train": ("hosts", "tasks"),
     "bench": ("hosts", "tasks"),
-    "commands": ("chat", "serve", "fleet", "train", "bench"),
+    "commands": ("chat", "serve", "fleet", "train", "bench", "wrapping"),
     "cli": ("commands",),
-    "vcc": ("documents",),  # the public names; nothing inside imports them: each is taken from where it is defined
+    "vcc": ("documents", "wrapping"),  # the public names; nothing inside imports them: each is taken from where it is defined
 }
 
 
