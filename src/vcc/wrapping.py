@@ -6,6 +6,7 @@ from transformers import PreTrainedModel
 
 from vcc.config import VccConfig
 from vcc.decoders.config import DecoderConfig
+from vcc.decoders.cross import is_encoder_decoder, unwrap_cross, wrap_cross
 from vcc.decoders.wrap import is_decoder, unwrap_decoder, wrap_decoder
 from vcc.errors import UsageError
 from vcc.hosts.wrap import unwrap as unwrap_encoder
@@ -20,12 +21,13 @@ def wrap(
     """A model that reads long inputs, sharing its weights with `model`, which stays as it is.
 
     With a `VccConfig` an encoder is compressed (`vcc.hosts.wrap` has what `max_length` and `tokenizer` are for); with a
-    `DecoderConfig` a causal language model keeps its keys and values in trees.
+    `DecoderConfig` a causal language model keeps its keys and values in trees, and an encoder-decoder, its encoder
+    compressed or not, the keys and values of its cross-attention.
     """
     if isinstance(config, DecoderConfig):
         if max_length is not None or tokenizer is not None:
             raise UsageError("max_length and tokenizer are for encoders; a decoder takes a DecoderConfig alone")
-        return wrap_decoder(model, config)
+        return wrap_cross(model, config) if is_encoder_decoder(model) else wrap_decoder(model, config)
     if is_decoder(model):
         raise UsageError(
             f"{type(model).__name__} is a causal language model, whose settings are a vcc.DecoderConfig, not a "
@@ -36,4 +38,4 @@ def wrap(
 
 def unwrap(model: Model) -> Model:
     """The untouched Hugging Face model, sharing its weights; a model that is not wrapped comes back as it is."""
-    return unwrap_encoder(unwrap_decoder(model))
+    return unwrap_encoder(unwrap_decoder(unwrap_cross(model)))
