@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM
 
 from tests.chat import models
 from tests.documents import small_model
-from vcc.chat.model import ChatModel, load_chat_model
+from vcc.chat.model import ChatModel, against_repeating, load_chat_model
 from vcc.chat.talk import Talk
 from vcc.decoders.model import TreeDecoder
 from vcc.documents.document import Document
@@ -98,5 +98,6 @@ def test_the_answer_is_that_of_the_untouched_model(folder: str) -> None:
     messages = [{"role": "user", "content": "w1 w2 w3 w4"}]
     plain: Any = AutoModelForCausalLM.from_pretrained(folder).eval()
     ids = model.ids_of(messages)
-    out = plain.generate(ids[None], max_new_tokens=8, do_sample=False, repetition_penalty=1.1, pad_token_id=2)
+    kind = against_repeating(len(ids))
+    out = plain.generate(ids[None], max_new_tokens=8, do_sample=False, logits_processor=kind, pad_token_id=2)
     assert model.reply(messages, 8) == model.tokenizer.decode(out[0, len(ids) :], skip_special_tokens=True).strip()

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, LogitsProcessorList, RepetitionPenaltyLogitsProcessor
 
 from vcc.chat.smollm2 import Tell, smollm2_folder
 from vcc.decoders.config import DecoderConfig
@@ -33,6 +33,11 @@ def load_chat_model(folder: str | None = None, tell: Tell = lambda line: None) -
     if is_decoder(model):  # the others keep their keys and values as they do
         model = wrap_decoder(model, SETTINGS)
     return ChatModel(model.to("cuda" if torch.cuda.is_available() else "cpu").eval(), tokenizer)
+
+
+def against_repeating(given: int) -> LogitsProcessorList:
+    """Small models come to repeat themselves. Of what they were given, the first tokens, they may repeat all."""
+    return LogitsProcessorList([RepetitionPenaltyLogitsProcessor(1.1, prompt_ignore_length=given)])
 
 
 @dataclass(eq=False)
@@ -80,7 +85,7 @@ class ChatModel:
             past_key_values=self.cache,
             max_new_tokens=longest,
             do_sample=False,
-            repetition_penalty=1.1,  # small models come to repeat themselves
+            logits_processor=against_repeating(len(ids)),
             pad_token_id=self.tokenizer.pad_token_id or self.tokenizer.eos_token_id,
             return_dict_in_generate=True,
             streamer=streamer,

@@ -22,7 +22,7 @@ from vcc.hosts.instance_forwards import put_on, take_off
 from vcc.hosts.wrap import share_weights
 
 PREFIX = "vcc_cross_"
-FAMILIES = ("t5", "mt5", "umt5", "bart", "mbart", "pegasus")  # they hand the cache's own keys to the attention function
+FAMILIES = ("t5", "mt5", "bart", "pegasus")  # they hand the cache's own keys to the attention function
 
 Model = TypeVar("Model", bound=PreTrainedModel)
 
