@@ -63,12 +63,12 @@ class ChatModel:
         return int(getattr(self.model.config, "max_position_embeddings", 0) or 2048)
 
     def length(self, text: str) -> int:
-        return len(self.tokenizer(text, add_special_tokens=False).input_ids)
+        return len(self.tokenizer(text, add_special_tokens=False, verbose=False).input_ids)
 
     def ids_of(self, messages: Sequence[Message]) -> Tensor:
         """(n,) a conversation, up to where the model is to speak."""
         text = self.tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False)
-        return self.tokenizer(text, add_special_tokens=False, return_tensors="pt").input_ids[0].long()
+        return self.tokenizer(text, add_special_tokens=False, return_tensors="pt", verbose=False).input_ids[0].long()
 
     @torch.inference_mode()
     def reply(self, messages: Sequence[Message], longest: int, streamer: Any = None) -> str:

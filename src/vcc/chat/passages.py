@@ -9,6 +9,7 @@ from vcc.documents.text import Text
 
 FOUND = 8  # spans that passages are put around, at most
 AROUND = 400  # characters on each side of a span, up to whole sentences
+LETTERS = 10  # of a token, on average: a text with more is longer, without counting
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ def find_passages(
     They are whole sentences around the spans that may answer it. A short document is one passage, whole.
     """
     content = document.content
-    if length(content.text) <= room:
+    if len(content.text) <= LETTERS * room and length(content.text) <= room:
         return (passage_at(content, 0, len(content.text), 1.0),)
     replies, _ = document.answer([question], top=FOUND, threshold=0.0)
     return fitting(content, merged(content, replies[0].answers, around), room, length)
