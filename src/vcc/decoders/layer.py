@@ -1,4 +1,4 @@
-"""`TreeLayer`: what a wrapped decoder layer keeps of the keys and values it has seen, as a cache layer of transformers."""
+"""`TreeLayer`: what a wrapped decoder layer keeps of the keys and values it has seen, as transformers' caches do."""
 
 from typing import Any
 
@@ -104,11 +104,9 @@ class TreeLayer(DynamicLayer):
         settings = self.settings
         if self.reading_all or (new > settings.block and settings.prefill == "exact"):
             return True
-        room = max(self.tree.lengths)
-        if room == 0:
-            return self.steps() == [new]
+        room = int(self.reached.max()) if self.coming.numel() else max(self.tree.lengths)
         if settings.mass is not None:
-            return settings.mass == 1
+            return settings.mass == 1 or room == 0
         return all(h >= room // scale for h, scale in zip(settings.budget, settings.scales, strict=False))
 
     def note_rows(self, first: int, new: int, rows: Tensor | None) -> None:

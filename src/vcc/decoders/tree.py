@@ -1,7 +1,7 @@
 """`KeyTree`: keys and values that never change, ordered, with the means of their segments above them.
 
-`core.tree.SegmentTree` keeps differences in float32, because layers add to its nodes. Nothing is ever added here: tokens
-stay as the model made them, in its own type, and are read back bit for bit.
+`core.tree.SegmentTree` keeps differences in float32, because layers add to its nodes. Nothing is ever added here:
+tokens stay as the model made them, in its own type, and are read back bit for bit.
 """
 
 from dataclasses import dataclass, replace
