@@ -25,6 +25,7 @@ class TreeLayer(DynamicLayer):
         super().__init__()
         self.settings = settings or DecoderConfig()
         self.causal = causal  # False: a query sees every token, wherever it stands (cross-attention)
+        self.leaves_on: torch.device | None = None  # where the tree's tokens are kept; None: where the model is
         self.reading_all = False  # whether what comes is a part of a longer text that is read exactly
         self.entered = False  # whether the attention that knows this layer is about to read it
         self.forget()
@@ -47,7 +48,7 @@ class TreeLayer(DynamicLayer):
         self.live = torch.zeros(batch, 0, dtype=torch.bool, device=self.device)
         self.tokens = torch.zeros(batch, dtype=torch.int64)
         self.since = torch.zeros_like(self.tokens)
-        self.tree = empty_tree(self.settings.scales, self.keys)
+        self.tree = empty_tree(self.settings.scales, self.keys, self.leaves_on or self.device)
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
@@ -192,6 +193,11 @@ class TreeLayer(DynamicLayer):
             return target.scatter_(2, index.expand(tokens.shape), tokens)[:, :, : self.length]
 
         return spread(tree.keys, self.keys), spread(tree.values, self.values)
+
+    def continue_document(self) -> None:
+        """What comes from here on is no part of the text: it joins the tree in whole pieces only."""
+        self.since, self.every = torch.tensor(self.tree_lengths()), self.settings.piece
+        self.queries, self.rows_read, self.rows_of = 0, 0.0, 0.0
 
     # What transformers asks of a cache layer
 
