@@ -37,10 +37,8 @@ RESTS_ON = {
     "bench": ("hosts", "tasks"),
     "commands": ("chat", "serve", "fleet", "train", "bench", "wrapping"),
     "cli": ("commands",),
-    "vcc": (
-        "documents",
-        "wrapping",
-    ),  # the public names; nothing inside imports them: each is taken from where it is defined
+    # The public names; nothing inside imports them: each is taken from where it is defined.
+    "vcc": ("documents", "wrapping"),
 }
 
 

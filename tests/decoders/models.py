@@ -30,7 +30,7 @@ CONFIGS: dict[str, Any] = {
     ),
 }
 # Small pieces, so that a short text already has several of them.
-SMALL: dict[str, Any] = {"scales": (4, 1), "first": 3, "local": 6, "fresh": 8, "piece": 16}
+SMALL: dict[str, Any] = {"scales": (4, 1), "first": 3, "local": 6, "fresh": 8, "piece": 16, "block": 8}
 OPEN = vcc.DecoderConfig(**SMALL, budget=10_000)
 CLOSED = vcc.DecoderConfig(**SMALL, budget=3)
 

@@ -58,13 +58,11 @@ def attend_tree(
         nodes: Tensor | None = None  # (B, H, c, v) the visited ones; None: all of the coarsest scale
         present = tree.real_nodes(tree.scales[0])
         real = None if present is None else of_owner(present, owner)[:, None, None]  # (B, H, c, v)
-        total: Tensor | None = None  # (B, H, c, w) log of the attention's sum over rows and coarsest nodes
         for depth, scale in enumerate(tree.scales[:-1]):
             closed = score_rows(query, means) + torch.tensor(float(scale), dtype=dtype).log()
             if real is not None:
                 closed = closed.masked_fill(~real[..., None, :], UNSEEN)
-            if total is None:
-                total = torch.cat([exact, closed], -1).logsumexp(-1, keepdim=True)
+            total = torch.cat([*scores, closed], -1).logsumexp(-1, keepdim=True)  # of all that is on the cut so far
             share = (closed - total).exp().mean(3)  # (B, H, c, v), over the VIPs
             opened, which = choose_nodes(share, real, settings, depth)
             scores.append(closed.masked_fill(which[..., None, :], UNSEEN))

@@ -16,6 +16,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from vcc.decoders.attend import attend_tree
+from vcc.decoders.kernel import step_by_kernel, why_no_kernel
 from vcc.decoders.layer import TreeLayer
 
 PREFIX = "vcc_"
@@ -73,6 +74,10 @@ def step(layer: TreeLayer, query: Tensor, back: int, scaling: float, together: b
     batch, heads, new, width = query.shape
     kv_heads = layer.keys.shape[1]
     first = layer.length - back
+    if query.device.type == "cuda" and why_no_kernel(query, layer.tree, layer.settings) is None:
+        output, rows = step_by_kernel(layer, query, scaling)
+        layer.note_rows(first, new, rows)
+        return output
     own = torch.arange(first, first + new, device=query.device)
     visible = layer.live[:, None].expand(-1, new, -1)  # (B, q, m)
     if layer.causal:

@@ -1,4 +1,4 @@
-"""`TreeLayer`: what a wrapped decoder layer keeps of the keys and values it has seen, as a cache layer of transformers."""
+"""`TreeLayer`: what a wrapped decoder layer keeps of the keys and values it has seen, as transformers' caches do."""
 
 from typing import Any
 
@@ -25,6 +25,7 @@ class TreeLayer(DynamicLayer):
         super().__init__()
         self.settings = settings or DecoderConfig()
         self.causal = causal  # False: a query sees every token, wherever it stands (cross-attention)
+        self.leaves_on: torch.device | None = None  # where the tree's tokens are kept; None: where the model is
         self.reading_all = False  # whether what comes is a part of a longer text that is read exactly
         self.entered = False  # whether the attention that knows this layer is about to read it
         self.forget()
@@ -47,7 +48,7 @@ class TreeLayer(DynamicLayer):
         self.live = torch.zeros(batch, 0, dtype=torch.bool, device=self.device)
         self.tokens = torch.zeros(batch, dtype=torch.int64)
         self.since = torch.zeros_like(self.tokens)
-        self.tree = empty_tree(self.settings.scales, self.keys)
+        self.tree = empty_tree(self.settings.scales, self.keys, self.leaves_on or self.device)
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
@@ -104,11 +105,9 @@ class TreeLayer(DynamicLayer):
         settings = self.settings
         if self.reading_all or (new > settings.block and settings.prefill == "exact"):
             return True
-        room = max(self.tree.lengths)
-        if room == 0:
-            return self.steps() == [new]
+        room = int(self.reached.max()) if self.coming.numel() else max(self.tree.lengths)
         if settings.mass is not None:
-            return settings.mass == 1
+            return settings.mass == 1 or room == 0
         return all(h >= room // scale for h, scale in zip(settings.budget, settings.scales, strict=False))
 
     def note_rows(self, first: int, new: int, rows: Tensor | None) -> None:
@@ -194,6 +193,11 @@ class TreeLayer(DynamicLayer):
             return target.scatter_(2, index.expand(tokens.shape), tokens)[:, :, : self.length]
 
         return spread(tree.keys, self.keys), spread(tree.values, self.values)
+
+    def continue_document(self) -> None:
+        """What comes from here on is no part of the text: it joins the tree in whole pieces only."""
+        self.since, self.every = torch.tensor(self.tree_lengths()), self.settings.piece
+        self.queries, self.rows_read, self.rows_of = 0, 0.0, 0.0
 
     # What transformers asks of a cache layer
 

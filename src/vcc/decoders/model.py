@@ -3,11 +3,13 @@
 import functools
 import inspect
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from transformers.cache_utils import Cache, DynamicCache
 
 from vcc.decoders.config import DecoderConfig
+from vcc.decoders.document import KeptDocument, load_document, read_document
 from vcc.decoders.interface import with_trees
 from vcc.decoders.layer import TreeLayer
 from vcc.errors import ModelError, UsageError
@@ -96,6 +98,23 @@ class TreeDecoder:
             kwargs["past_key_values"] = self.new_cache()
             kwargs.pop("cache_implementation", None)
         return super().generate(*args, **kwargs)  # type: ignore[misc]
+
+    def read(self, ids: Any, chunk: int = 4096, leaves: str | None = None) -> KeptDocument:
+        """Read a text (n,) or (1, n) once; questions continue from it, `document.ask(question_ids)`.
+
+        It goes through the model `chunk` tokens at a time. `leaves="cpu"` keeps the trees' tokens in the computer's
+        memory and only their means with the model.
+        """
+        return read_document(self, ids, chunk, leaves)
+
+    def load_document(self, path: str | Path, leaves: str | None = None, verify: bool | None = None) -> KeptDocument:
+        """A document that this model has read and `document.save` has written.
+
+        The trees' tokens stay on disk, mapped into memory, or go to the "cpu" or the model's "device"; on a GPU they go
+        there unless told otherwise. Everything is checked but the tokens of files beyond 256 MiB; `verify=True` checks
+        these too.
+        """
+        return load_document(self, Path(path), leaves, verify)
 
     def vcc_report(self) -> tuple[TreeReport, ...]:
         """What each layer with a tree has read in the steps of the last cache; empty before the first."""

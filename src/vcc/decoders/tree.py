@@ -1,10 +1,11 @@
 """`KeyTree`: keys and values that never change, ordered, with the means of their segments above them.
 
-`core.tree.SegmentTree` keeps differences in float32, because layers add to its nodes. Nothing is ever added here: tokens
-stay as the model made them, in its own type, and are read back bit for bit.
+`core.tree.SegmentTree` keeps differences in float32, because layers add to its nodes. Nothing is ever added here:
+tokens stay as the model made them, in its own type, and are read back bit for bit.
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -28,6 +29,12 @@ class KeyTree:
     value_means: tuple[Tensor, ...]
     lengths: tuple[int, ...]  # tokens of each sequence, all of them in whole nodes
 
+    @cached_property
+    def node_counts(self) -> Tensor:
+        """(E,) nodes of the coarsest scale that each sequence has; on the device of the means."""
+        counts = [length // self.scales[0] for length in self.lengths]
+        return torch.tensor(counts, dtype=torch.int32, device=self.key_means[0].device)
+
     @property
     def even(self) -> bool:
         return min(self.lengths) == self.keys.shape[2]
@@ -41,12 +48,12 @@ class KeyTree:
         return torch.arange(0, self.keys.shape[2], scale, device=device) < lengths[:, None]
 
 
-def empty_tree(scales: tuple[int, ...], keys: Tensor) -> KeyTree:
-    """A tree of no tokens for keys like these (B, H, n, D)."""
+def empty_tree(scales: tuple[int, ...], keys: Tensor, leaves_on: torch.device) -> KeyTree:
+    """A tree of no tokens for keys like these (B, H, n, D), which it will keep on a device of their own."""
     none = keys[:, :, :0]
-    means = (none,) * (len(scales) - 1)
-    columns = torch.zeros(none.shape[:3], dtype=torch.int32, device=keys.device)
-    return KeyTree(scales, none, none, columns, means, means, (0,) * len(keys))
+    means, leaves = (none,) * (len(scales) - 1), none.to(leaves_on)
+    columns = torch.zeros(none.shape[:3], dtype=torch.int32, device=leaves_on)
+    return KeyTree(scales, leaves, leaves, columns, means, means, (0,) * len(keys))
 
 
 def select(tree: KeyTree, elements: Tensor) -> KeyTree:
