@@ -32,11 +32,12 @@ class KeptDocument:
         What comes after the text joins the trees in whole pieces only; until then it is read exactly.
         """
         cache = copy.copy(self.cache)
-        cache.layers = [copy.copy(layer) for layer in self.cache.layers]
-        for layer in cache.layers:
+        layers: list[Any] = [copy.copy(layer) for layer in self.cache.layers]
+        for layer in layers:
             if isinstance(layer, TreeLayer):
                 layer.continue_document()
             layer.batch_repeat_interleave(batch)
+        cache.layers = layers
         return cache
 
     def ask(self, questions: Questions, attention_mask: Tensor | None = None, **settings: Any) -> Any:
@@ -46,7 +47,7 @@ class KeptDocument:
         `settings` are those of `generate`; with `return_dict_in_generate` all that it returns comes back.
         """
         ids, mask = padded(questions, attention_mask, self.ids.device, self.pad)
-        if len(ids) > 1 and not bool(mask.all()) and any(layer.is_sliding for layer in self.cache.layers):
+        if len(ids) > 1 and not bool(mask.all()) and any(self.cache.is_sliding):
             return self.ask_in_turn(ids, mask, settings)
         batch = len(ids)
         whole = torch.cat([self.ids.expand(batch, -1), ids], 1)

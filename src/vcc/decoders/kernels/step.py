@@ -2,6 +2,7 @@
 that it can be captured in a CUDA graph. Imported only where Triton is."""
 
 import math
+from typing import Any
 
 import torch
 import triton
@@ -30,7 +31,7 @@ def step_kernel(
     plus = math.log(leaf)
     above = triton.cdiv(nodes, NODES)
     shape = {"HEADS": heads, "GROUP": group, "VIPS": max(VIPS, triton.next_power_of_2(group)), "D": width}
-    new = {"dtype": sum_dtype(query.dtype), "device": query.device}
+    new: Any = {"dtype": sum_dtype(query.dtype), "device": query.device}
     query, keys, values = query.contiguous(), keys.contiguous(), values.contiguous()
 
     leaf_block, row_block = max(16, leaf), 64
