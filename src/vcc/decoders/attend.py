@@ -77,6 +77,7 @@ def attend_tree(
             means = blocks(tree.keys if last else tree.key_means[depth + 1], owner, nodes, fan_out).to(dtype)
             mean_values = blocks(tree.values if last else tree.value_means[depth + 1], owner, nodes, fan_out).to(dtype)
             nodes = (nodes[..., None] * fan_out + torch.arange(fan_out, device=nodes.device)).flatten(3)
+        assert real is not None
         scores.append(score_rows(query, means).masked_fill(~real[..., None, :], UNSEEN))
         rows_values.append(mean_values)
         rows = rows + real.sum(-1).to(dtype).mean(1)
@@ -95,11 +96,12 @@ def choose_nodes(share: Tensor, real: Tensor | None, settings: DecoderConfig, de
     count = share.shape[-1]
     flat = share.flatten(0, 2)
     there = torch.ones_like(flat, dtype=torch.bool) if real is None else real.expand_as(share).flatten(0, 2)
-    if settings.mass is None:
+    if settings.budget is not None:
         wanted = torch.full_like(flat[:, 0], settings.budget[depth], dtype=torch.int64)
         most = min(settings.budget[depth], count)
     else:
         # Closing the least attended first, how many can stay closed with 1 - mass of the attention between them.
+        assert settings.mass is not None
         least = torch.where(there, flat, 0.0).sort(1).values.cumsum(1)
         wanted = count - (least <= 1 - settings.mass).sum(1)
         most = int(wanted.max())

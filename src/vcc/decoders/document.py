@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from transformers.cache_utils import DynamicCache
 
 from vcc.decoders.files import load_cache, save_cache
@@ -31,11 +32,12 @@ class KeptDocument:
         What comes after the text joins the trees in whole pieces only; until then it is read exactly.
         """
         cache = copy.copy(self.cache)
-        cache.layers = [copy.copy(layer) for layer in self.cache.layers]
-        for layer in cache.layers:
+        layers: list[Any] = [copy.copy(layer) for layer in self.cache.layers]
+        for layer in layers:
             if isinstance(layer, TreeLayer):
                 layer.continue_document()
             layer.batch_repeat_interleave(batch)
+        cache.layers = layers
         return cache
 
     def ask(self, questions: Questions, attention_mask: Tensor | None = None, **settings: Any) -> Any:
@@ -45,11 +47,21 @@ class KeptDocument:
         `settings` are those of `generate`; with `return_dict_in_generate` all that it returns comes back.
         """
         ids, mask = padded(questions, attention_mask, self.ids.device, self.pad)
+        if len(ids) > 1 and not bool(mask.all()) and any(self.cache.is_sliding):
+            return self.ask_in_turn(ids, mask, settings)
         batch = len(ids)
         whole = torch.cat([self.ids.expand(batch, -1), ids], 1)
         seen = torch.cat([torch.ones_like(self.ids).expand(batch, -1), mask], 1)
         result = self.model.generate(whole, attention_mask=seen, past_key_values=self.branch(batch), **settings)
         return result[:, whole.shape[1] :] if isinstance(result, Tensor) else result
+
+    def ask_in_turn(self, ids: Tensor, mask: Tensor, settings: dict[str, Any]) -> Tensor:
+        """A sliding window counts padding as tokens: with such layers, questions of unequal length go one by one."""
+        if settings.get("return_dict_in_generate"):
+            raise UsageError("return_dict_in_generate: this model has sliding windows; ask questions of one length")
+        answers = [self.ask(row[real != 0], **settings) for row, real in zip(ids, mask, strict=True)]
+        longest = max(answer.shape[1] for answer in answers)
+        return torch.cat([F.pad(answer, (0, longest - answer.shape[1]), value=self.pad) for answer in answers])
 
     @property
     def pad(self) -> int:
@@ -91,8 +103,8 @@ def load_document(model: Any, path: Path, leaves: str | None, verify: bool | Non
 def padded(questions: Any, mask: Tensor | None, device: torch.device, pad: int) -> tuple[Tensor, Tensor]:
     """Questions as ids and mask (B, q)."""
     if not isinstance(questions, Tensor):
-        first = questions[0] if len(questions) else None
-        if not isinstance(first, (int, Tensor, Sequence)):
+        first = questions[0] if isinstance(questions, Sequence) and len(questions) else None
+        if isinstance(questions, str) or isinstance(first, str) or not isinstance(first, (int, Tensor, Sequence)):
             raise UsageError(
                 f"questions={questions!r:.60}: they must be token ids, of one question or of each of several"
             )

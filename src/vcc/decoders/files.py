@@ -102,12 +102,11 @@ def open_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return about, tensors
 
 
-def tensors_of(layer: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def tensors_of(layer: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """A cache layer as named tensors, and what else must be known of it."""
     if not isinstance(layer, TreeLayer):
         return {"keys": layer.keys, "values": layer.values}, {"seen": layer.cumulative_length}
     tree = layer.tree
-    assert tree is not None
     parts = {
         "keys": layer.keys,
         "values": layer.values,
@@ -134,7 +133,7 @@ def fill(layer: Any, parts: dict[str, Tensor], facts: dict[str, Any], model: Any
         layer.cumulative_length = facts["seen"]
         return
     layer.columns, layer.live, layer.length = rows["columns"], rows["live"], facts["length"]
-    layer.tokens = torch.tensor(facts["tokens"])
+    layer.tokens, layer.in_tree = torch.tensor(facts["tokens"]), torch.tensor(facts["lengths"])
 
     def placed(tensor: Tensor) -> Tensor:
         return tensor.to(device) if leaves == "device" else tensor.clone() if leaves == "cpu" else tensor
@@ -152,7 +151,7 @@ def fill(layer: Any, parts: dict[str, Tensor], facts: dict[str, Any], model: Any
 
 
 def checksum(tensor: Tensor) -> int:
-    return zlib.crc32(tensor.contiguous().view(-1).view(torch.uint8).numpy()) if tensor.numel() else 0
+    return zlib.crc32(tensor.contiguous().view(-1).view(torch.uint8).numpy().data) if tensor.numel() else 0
 
 
 def text_key(ids: Tensor) -> str:

@@ -37,7 +37,7 @@ def step_by_kernel(layer: TreeLayer, query: Tensor, scaling: float) -> tuple[Ten
 
     batch, heads, _, width = query.shape
     tree, settings = layer.tree, layer.settings
-    assert tree is not None and settings.budget is not None
+    assert settings.budget is not None
     owner = torch.arange(batch, device=query.device) % len(tree.lengths) if layer.owner is None else layer.owner
     grouped = query.view(batch, layer.keys.shape[1], -1, width)
     wanted = settings.budget[0]

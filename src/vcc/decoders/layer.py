@@ -20,6 +20,9 @@ class TreeLayer(DynamicLayer):
     """
 
     _layer_type = "vcc_tree"
+    keys: Any  # (B, H, m, D)
+    values: Any
+    tree: KeyTree  # from the first update on
 
     def __init__(self, settings: DecoderConfig | None = None, causal: bool = True, **kwargs: Any) -> None:
         super().__init__()
@@ -33,12 +36,13 @@ class TreeLayer(DynamicLayer):
     def forget(self) -> None:
         self.length = 0  # columns seen, padding included
         self.tokens = torch.zeros(0, dtype=torch.int64)  # (B,) real tokens of each sequence; on the CPU
+        self.in_tree = self.tokens  # (B,) those of them that are in the tree; on the CPU
         self.coming = torch.zeros(0, 0, dtype=torch.bool)  # (B, q) which of the newest columns are real; on the CPU
-        self.tree: KeyTree | None = None
         self.owner: Tensor | None = None  # (B,) the tree's sequence of each; None: one each, or one for all
         self.since = torch.zeros(0, dtype=torch.int64)  # (B,) tokens in the tree when the document ended; on the CPU
         self.every = self.settings.fresh  # tokens that join the tree at a time; after a document, whole pieces
-        self.queries, self.rows_read, self.rows_of = 0, 0.0, 0.0  # for the report: sums over the tokens of all steps
+        self.queries, self.rows_of = 0, 0.0  # for the report: sums over the tokens of all steps
+        self.rows_read: float | Tensor = 0.0
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         self.dtype, self.device = key_states.dtype, key_states.device
@@ -47,7 +51,8 @@ class TreeLayer(DynamicLayer):
         self.columns = torch.zeros(batch, 0, dtype=torch.int64, device=self.device)
         self.live = torch.zeros(batch, 0, dtype=torch.bool, device=self.device)
         self.tokens = torch.zeros(batch, dtype=torch.int64)
-        self.since = torch.zeros_like(self.tokens)
+        self.since = self.in_tree = torch.zeros_like(self.tokens)
+        self.coming = torch.zeros(batch, 0, dtype=torch.bool)
         self.tree = empty_tree(self.settings.scales, self.keys, self.leaves_on or self.device)
         self.is_initialized = True
 
@@ -69,7 +74,7 @@ class TreeLayer(DynamicLayer):
         self.coming = torch.ones(batch, new, dtype=torch.bool)
         self.length += new
         keys = self.keys.view_as(self.keys)  # a view: the layer must not hold what holds the layer
-        keys.tree_layer = self
+        keys.tree_layer = self  # type: ignore[attr-defined]
         return keys, self.values
 
     def note_padding(self, real: Tensor | None) -> None:
@@ -106,7 +111,7 @@ class TreeLayer(DynamicLayer):
         if self.reading_all or (new > settings.block and settings.prefill == "exact"):
             return True
         room = int(self.reached.max()) if self.coming.numel() else max(self.tree.lengths)
-        if settings.mass is not None:
+        if settings.budget is None:
             return settings.mass == 1 or room == 0
         return all(h >= room // scale for h, scale in zip(settings.budget, settings.scales, strict=False))
 
@@ -127,7 +132,7 @@ class TreeLayer(DynamicLayer):
 
     def grow(self, target: Tensor) -> None:
         """Move tokens into the tree until it has `target` (B,) of each sequence, those after the first."""
-        done = torch.tensor(self.tree_lengths())
+        done = self.in_tree
         if bool((target <= done).all()):
             return
         self.own_tree()
@@ -136,9 +141,9 @@ class TreeLayer(DynamicLayer):
         rank = self.live.cumsum(1) - 1
         moved = self.live & (rank >= self.settings.first) & (rank < self.settings.first + moving)
         groups: dict[tuple[int, int], list[int]] = {}
-        for element, (had, wanted) in enumerate(zip(done.tolist(), target.tolist(), strict=True)):
+        for number, (had, wanted) in enumerate(zip(done.tolist(), target.tolist(), strict=True)):
             if wanted > had:
-                groups.setdefault((had, wanted), []).append(element)
+                groups.setdefault((had, wanted), []).append(number)
         for (had, wanted), elements in groups.items():
             element, start = torch.tensor(elements), had // piece * piece
             at = element.to(self.device)
@@ -151,6 +156,7 @@ class TreeLayer(DynamicLayer):
                 columns = torch.cat([old[2].to(columns.device), columns], 1)
             by_key = self.settings.order == "key"
             self.tree = write_tokens(self.tree, element, start, (keys, values, columns), piece, by_key)
+        self.in_tree = torch.maximum(done, target)
         self.keep(self.live & ~moved)
 
     def keep(self, kept: Tensor) -> None:
@@ -167,13 +173,6 @@ class TreeLayer(DynamicLayer):
             return
         owner = torch.zeros(batch, dtype=torch.int64) if self.owner is None else self.owner
         self.tree, self.owner = select(self.tree, owner), None
-
-    def tree_lengths(self) -> list[int]:
-        """Tokens of each sequence that are in the tree."""
-        lengths = self.tree.lengths
-        if self.owner is not None:
-            return [lengths[owner] for owner in self.owner.tolist()]
-        return list(lengths) * (len(self.live) // len(lengths))
 
     def in_columns(self) -> tuple[Tensor, Tensor]:
         """All keys and values (B, H, n, D) as they stood in the text; zeros where padding is not kept."""
@@ -196,7 +195,7 @@ class TreeLayer(DynamicLayer):
 
     def continue_document(self) -> None:
         """What comes from here on is no part of the text: it joins the tree in whole pieces only."""
-        self.since, self.every = torch.tensor(self.tree_lengths()), self.settings.piece
+        self.since, self.every = self.in_tree, self.settings.piece
         self.queries, self.rows_read, self.rows_of = 0, 0.0, 0.0
 
     # What transformers asks of a cache layer
@@ -223,7 +222,7 @@ class TreeLayer(DynamicLayer):
         if bool((left < self.since + self.settings.first + self.settings.local).any()):  # into the document
             self.since, self.every = torch.zeros_like(left), self.settings.fresh
         target = self.belongs(left)
-        if bool((target < torch.tensor(self.tree_lengths())).any()):
+        if bool((target < self.in_tree).any()):
             self.take_back(target)
         self.keep(self.live & (self.columns < length))
         self.length, self.tokens = length, left
@@ -238,7 +237,7 @@ class TreeLayer(DynamicLayer):
     def take_back(self, target: Tensor) -> None:
         """Take out of the tree all pieces that are not whole below `target` (B,), back among the rows."""
         self.own_tree()
-        piece, lengths = self.settings.piece, self.tree_lengths()
+        piece, lengths = self.settings.piece, self.in_tree.tolist()
         starts = [min(had, int(t) // piece * piece) for had, t in zip(lengths, target, strict=True)]
         most = max(had - start for had, start in zip(lengths, starts, strict=True))
         batch, heads, _, width = self.keys.shape
@@ -255,7 +254,7 @@ class TreeLayer(DynamicLayer):
         self.values = take_rows(torch.cat([self.values, values], 2), order)
         self.columns = torch.cat([self.columns, columns], 1).gather(1, order)
         self.live = torch.cat([self.live, live], 1).gather(1, order)
-        self.tree = cut_back(self.tree, tuple(starts))
+        self.tree, self.in_tree = cut_back(self.tree, tuple(starts)), torch.tensor(starts)
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """The tree is shared by beams: only the few rows outside it are copied."""
@@ -277,7 +276,7 @@ class TreeLayer(DynamicLayer):
         self.keys, self.values = self.keys.index_select(0, at), self.values.index_select(0, at)
         self.columns, self.live = self.columns.index_select(0, at), self.live.index_select(0, at)
         self.tokens, self.coming = self.tokens[on_cpu], self.coming[on_cpu]
-        self.since = self.since[on_cpu]
+        self.since, self.in_tree = self.since[on_cpu], self.in_tree[on_cpu]
         if len(self.tree.lengths) > 1 or self.owner is not None:
             self.owner = at if self.owner is None else self.owner.index_select(0, at)
 

@@ -34,7 +34,7 @@ class TreeDecoder:
     config: Any
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
-        super().__init__(config, *args, **kwargs)
+        super().__init__(config, *args, **kwargs)  # type: ignore[call-arg]
         if config.vcc is None:
             config.vcc = DecoderConfig()
         self.enter_trees()
@@ -58,8 +58,8 @@ class TreeDecoder:
     def new_cache(self) -> DynamicCache:
         """An empty cache: a tree for each layer that sees all tokens, transformers' own for the others."""
         cache, settings = DynamicCache(config=self.config), self.vcc
-        layers = [TreeLayer(settings) if not layer.is_sliding else layer for layer in cache.layers]
-        cache.layers = layers
+        pairs = zip(cache.layers, cache.is_sliding, strict=True)
+        cache.layers = [layer if sliding else TreeLayer(settings) for layer, sliding in pairs]
         return cache
 
     def forward_with_trees(self, **inputs: Any) -> Any:

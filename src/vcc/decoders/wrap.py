@@ -69,7 +69,7 @@ def is_decoder(model: Any) -> bool:
 
 
 def check_latent(model: Any) -> None:
-    config = getattr(model, "config", None)
+    config: Any = getattr(model, "config", None)
     if getattr(config, "kv_lora_rank", None) is not None:
         raise ModelError(
             f"{type(model).__name__} keeps latent vectors in place of keys and values (kv_lora_rank="

@@ -2,6 +2,7 @@
 that it can be captured in a CUDA graph. Imported only where Triton is."""
 
 import math
+from typing import Any
 
 import torch
 import triton
@@ -30,7 +31,7 @@ def step_kernel(
     plus = math.log(leaf)
     above = triton.cdiv(nodes, NODES)
     shape = {"HEADS": heads, "GROUP": group, "VIPS": max(VIPS, triton.next_power_of_2(group)), "D": width}
-    new = {"dtype": sum_dtype(query.dtype), "device": query.device}
+    new: Any = {"dtype": sum_dtype(query.dtype), "device": query.device}
     query, keys, values = query.contiguous(), keys.contiguous(), values.contiguous()
 
     leaf_block, row_block = max(16, leaf), 64
@@ -38,11 +39,10 @@ def step_kernel(
     stretches = above + below + beside
     maxima, sums = torch.empty(every, stretches, group, **new), torch.empty(every, stretches, group, **new)
     outputs = torch.empty(every, stretches, group, width, **new)
-    parts = (maxima, sums, outputs)
-    tail = {**shape, "STRETCHES": stretches}
+    into = (maxima, sums, outputs, scaling, stretches)
     if beside:
         tiles.attend_rows[(every, beside)](
-            query, keys, values, live.to(torch.int8), *parts, scaling, rows, above + below, BLOCK=row_block, **tail
+            query, keys, values, live.to(torch.int8), *into, rows, above + below, BLOCK=row_block, **shape
         )
     if above:
         highest, summed = torch.empty(every, above, group, **new), torch.empty(every, above, group, **new)
@@ -63,13 +63,13 @@ def step_kernel(
             )
             opened = places.gather(1, shares.topk(wanted, dim=1).indices)
             tiles.attend_leaves[(every, below)](
-                query, tree.keys, tree.values, *tree_of, opened, *parts, scaling, tree.keys.shape[2], above,
-                LEAF=leaf, BLOCK=leaf_block, WANTED=wanted, **tail,
+                query, tree.keys, tree.values, *tree_of, opened, *into, tree.keys.shape[2], above,
+                LEAF=leaf, BLOCK=leaf_block, WANTED=wanted, **shape,
             )  # fmt: skip
         slots = triton.next_power_of_2(max(wanted, 1))
         tiles.attend_nodes[(every, above)](
-            query, means, mean_values, *tree_of, opened, *parts, scaling, plus, nodes,
-            BLOCK=NODES, WANTED=wanted, SLOTS=slots, **tail,
+            query, means, mean_values, *tree_of, opened, *into, plus, nodes,
+            BLOCK=NODES, WANTED=wanted, SLOTS=slots, **shape,
         )  # fmt: skip
     high = maxima.amax(1, keepdim=True)
     weights = (maxima - high).exp()  # (every, stretches, g)

@@ -75,9 +75,9 @@ def choose_candidates(
 
 @triton.jit
 def attend_nodes(
-    q, means, mean_values, owners, counts, opened, maxima, sums, outputs, scale, plus, nodes,
+    q, means, mean_values, owners, counts, opened, maxima, sums, outputs, scale, stretches, plus, nodes,
     HEADS: tl.constexpr, GROUP: tl.constexpr, VIPS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
-    WANTED: tl.constexpr, SLOTS: tl.constexpr, STRETCHES: tl.constexpr,
+    WANTED: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
     """Attention over the closed nodes of a stretch: its maximum, sum and unnormalised output."""
     head, stretch = tl.program_id(0), tl.program_id(1)
@@ -89,14 +89,14 @@ def attend_nodes(
     chosen = tl.load(opened + head * WANTED + slot, mask=slot < WANTED, other=-1)
     taken = tl.sum((row[:, None] == chosen[None, :]).to(tl.int32), 1)
     s = tl.where(taken[None, :] > 0, float("-inf"), s)
-    write(s, mean_values, base, row, nodes, maxima, sums, outputs, head * STRETCHES + stretch, GROUP, VIPS, D)
+    write(s, mean_values, base, row, nodes, maxima, sums, outputs, head * stretches + stretch, GROUP, VIPS, D)
 
 
 @triton.jit
 def attend_leaves(
-    q, keys, values, owners, counts, opened, maxima, sums, outputs, scale, tokens, done,
+    q, keys, values, owners, counts, opened, maxima, sums, outputs, scale, stretches, tokens, done,
     HEADS: tl.constexpr, GROUP: tl.constexpr, VIPS: tl.constexpr, D: tl.constexpr, LEAF: tl.constexpr,
-    BLOCK: tl.constexpr, WANTED: tl.constexpr, STRETCHES: tl.constexpr,
+    BLOCK: tl.constexpr, WANTED: tl.constexpr,
 ):  # fmt: skip
     """Attention over the tokens of some opened leaves, BLOCK tokens at a time."""
     head, stretch = tl.program_id(0), tl.program_id(1)
@@ -107,14 +107,14 @@ def attend_leaves(
     real = (node >= 0) & (node < tl.load(counts + element))
     row = tl.where(real, node * LEAF + place % LEAF, tokens)
     s = scores(queries(q, head, GROUP, VIPS, D), keys, base, row, tokens, scale, 0.0, D)
-    write(s, values, base, row, tokens, maxima, sums, outputs, head * STRETCHES + done + stretch, GROUP, VIPS, D)
+    write(s, values, base, row, tokens, maxima, sums, outputs, head * stretches + done + stretch, GROUP, VIPS, D)
 
 
 @triton.jit
 def attend_rows(
-    q, keys, values, live, maxima, sums, outputs, scale, rows, done,
+    q, keys, values, live, maxima, sums, outputs, scale, stretches, rows, done,
     HEADS: tl.constexpr, GROUP: tl.constexpr, VIPS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
-    STRETCHES: tl.constexpr,
+   
 ):  # fmt: skip
     """Attention over a stretch of the rows that are always read."""
     head, stretch = tl.program_id(0), tl.program_id(1)
@@ -122,7 +122,7 @@ def attend_rows(
     there = tl.load(live + head // HEADS * rows + row, mask=row < rows, other=0)
     row = tl.where(there != 0, row, rows)
     s = scores(queries(q, head, GROUP, VIPS, D), keys, head * rows, row, rows, scale, 0.0, D)
-    write(s, values, head * rows, row, rows, maxima, sums, outputs, head * STRETCHES + done + stretch, GROUP, VIPS, D)
+    write(s, values, head * rows, row, rows, maxima, sums, outputs, head * stretches + done + stretch, GROUP, VIPS, D)
 
 
 @triton.jit
