@@ -16,6 +16,7 @@ from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from benchmarks.decoder_texts import Pairs, cache_of, cut
+from vcc.decoders.order import order_by_key
 
 FIRST, LAST, LEAF = 16, 64, 16
 WATCHING = 32  # last tokens of the prefix whose attention SnapKV chooses by
@@ -84,24 +85,13 @@ def by_kmeans(keys: Tensor, groups: int, rounds: int = 8) -> Tensor:
 
 
 def by_key(keys: Tensor, groups: int, piece: int = 1024) -> Tensor:
-    """Median splits along the main axis, in pieces: leaves of `LEAF` keys that are alike. Written here again, in the
-    plainest way, to check the library's own order against."""
-    labels = torch.empty(keys.shape[:2], dtype=torch.long)
-    for head, own in enumerate(keys):
-        label = 0
-        for start in range(0, len(own), piece):
-            waiting = [torch.arange(start, min(start + piece, len(own)))]
-            while waiting:
-                places = waiting.pop()
-                if len(places) <= LEAF:
-                    labels[head, places] = label
-                    label += 1
-                    continue
-                centred = own[places] - own[places].mean(0)
-                axis = torch.linalg.eigh(centred.T @ centred).eigenvectors[:, -1]
-                order = places[(centred @ axis).argsort()]
-                half = -(-(len(order) // LEAF) // 2) * LEAF or LEAF
-                waiting += [order[:half], order[half:]]
+    """The library's own order, a piece at a time."""
+    labels, first = torch.empty(keys.shape[:2], dtype=torch.long), 0
+    for start in range(0, keys.shape[1], piece):
+        order = order_by_key(keys[:, start : start + piece], LEAF)  # (H, p)
+        leaves = torch.arange(order.shape[1]) // LEAF + first
+        labels[:, start : start + piece] = torch.empty_like(order).scatter(1, order, leaves.expand_as(order))
+        first = int(leaves[-1]) + 1
     return labels
 
 

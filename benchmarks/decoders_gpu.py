@@ -137,8 +137,7 @@ def cross(size: Size, device: torch.device, dtype: torch.dtype) -> Iterator[dict
         d_kv=width // heads,
         d_ff=4 * width,
         num_heads=heads,
-        num_layers=1,
-        num_decoder_layers=layers,
+        num_layers=layers,  # the encoder's, which does not run
         decoder_start_token_id=0,
     )
     model = T5ForConditionalGeneration(config).to(device, dtype).eval()

@@ -50,9 +50,11 @@ def test_only_what_there_is_room_for_is_kept_and_at_least_one() -> None:
 
 def test_the_best_passage_stands_next_to_the_question() -> None:
     found = merged(TEXT, answers((5, 0.9), (40, 0.5)), around=50)
-    asked = prompt(found, "Which number?")
-    assert asked.index("[2]") < asked.index("[1]") < asked.index("Question: Which number?")
-    assert "number 5 " in asked[asked.index("[1]") :]
+    asked = prompt(found, "number 5", "Which number?")
+    assert asked.index("number 40 ") < asked.index("number 5 ") < asked.index("Question: Which number?")
+    assert (
+        asked.index("Question") < asked.index('Hint: "number 5"') and "hint" not in prompt(found, "", "Which?").lower()
+    )
 
 
 def test_names_and_numbers_of_nowhere_are_told() -> None:

@@ -70,14 +70,15 @@ def test_answers_come_with_their_passages_and_history_gives_way(folder: str, doc
         said = talk.said[-1]
         assert said.passages and sum(model.length(one.text) for one in said.passages) <= 200
         assert all(document.text[one.start : one.end] == one.text for one in said.passages)
-    every = len(model.ids_of(talk.messages))
-    kept = talk.fitting(talk.messages)
-    assert every > model.positions > len(model.ids_of(kept))
-    assert kept[0]["role"] == "system" and kept[1]["role"] == "user" and kept[-1] == talk.messages[-1]
+    assert len(talk.messages) < 2 * len(talk.said) and talk.messages[0]["role"] == "user"
+    assert talk.messages[-1] == {"role": "assistant", "content": talk.said[-1].text}
+    assert len(model.ids_of(talk.messages[:-1])) + 5 <= model.positions
+    with pytest.raises(UsageError, match="too many for a model"):
+        talk.ask("w1 " * 3000)
 
 
 def test_a_short_document_is_given_whole(folder: str, document: Document) -> None:
-    [passage] = Talk(document, load_chat_model(folder), 1900, 5).ask("w1 ?").said[0].passages
+    [passage] = Talk(document, load_chat_model(folder), 900, 5).ask("w1 ?").said[0].passages
     assert passage.text == document.text.strip()
 
 

@@ -8,7 +8,7 @@ from vcc.documents.document import Document
 from vcc.documents.text import Text
 
 FOUND = 8  # spans that passages are put around, at most
-AROUND = 400  # characters on each side of a span, up to whole sentences
+AROUND = 150  # characters on each side of a span, up to whole sentences
 LETTERS = 10  # of a token, on average: a text with more is longer, without counting
 
 
@@ -23,18 +23,27 @@ class Passage:
     text: str
 
 
-def find_passages(
-    document: Document, question: str, room: int, length: Callable[[str], int], around: int = AROUND
-) -> tuple[Passage, ...]:
-    """The best passages for a question, best first, as many as `room` holds by `length`; at least one, if any is found.
+@dataclass(frozen=True)
+class FoundPassages:
+    """The best passages, best first, and the words that answer the question where the reader is sure of them."""
 
-    They are whole sentences around the spans that may answer it. A short document is one passage, whole.
+    passages: tuple[Passage, ...]
+    hint: str = ""
+
+
+def find_passages(document: Document, question: str, room: int, length: Callable[[str], int]) -> FoundPassages:
+    """The best passages for a question, as many as `room` holds by `length`; at least one, if any is found.
+
+    They are whole sentences around the spans that may answer it. A text that finds room is one passage, whole.
     """
     content = document.content
-    if len(content.text) <= LETTERS * room and length(content.text) <= room:
-        return (passage_at(content, 0, len(content.text), 1.0),)
     replies, _ = document.answer([question], top=FOUND, threshold=0.0)
-    return fitting(content, merged(content, replies[0].answers, around), room, length)
+    answers = replies[0].answers
+    sure = document.asker().qa.settings.threshold
+    hint = " ".join(answers[0].text.split()) if answers and answers[0].score >= sure else ""
+    if len(content.text) <= LETTERS * room and length(content.text) <= room:
+        return FoundPassages((passage_at(content, 0, len(content.text), answers[0].score if answers else 0.0),), hint)
+    return FoundPassages(fitting(content, merged(content, answers, AROUND), room, length), hint)
 
 
 def fitting(content: Text, passages: Sequence[Passage], room: int, length: Callable[[str], int]) -> tuple[Passage, ...]:

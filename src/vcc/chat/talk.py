@@ -8,8 +8,11 @@ from typing import Any
 from vcc.chat.model import ChatModel, Message
 from vcc.chat.passages import Passage, find_passages
 from vcc.documents.document import Document
+from vcc.errors import UsageError
 
-SYSTEM = "You answer questions about a document. Use only the passages that are given. Answer in one or two sentences."
+# In words that were tried on SmolLM2: it follows what stands last, and minds no system message.
+ORDER = "Answer the question in one full sentence, using the text and the hint."
+PLAIN_ORDER = "Answer the question in one or two full sentences, using the text."
 LONGEST = 120  # tokens of an answer
 WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
@@ -33,24 +36,26 @@ class Talk:
     room: int
     longest: int = LONGEST
     said: tuple[Said, ...] = ()
+    messages: tuple[Message, ...] = ()
 
     def ask(self, question: str, streamer: Any = None) -> "Talk":
         """The conversation with one more question and its answer, which is the last of `said`."""
-        room = min(self.room, self.model.positions - self.longest - self.model.length(SYSTEM + question) - 64)
-        passages = find_passages(self.document, question, max(room, 0), self.model.length)
-        messages = self.fitting([*self.messages, told("user", prompt(passages, question))])
+        bare = self.model.ids_of([told("user", prompt((), "", question))])
+        room = min(self.room, (self.model.positions - self.longest - len(bare)) // 2)
+        if room < 1:
+            raise UsageError(
+                f"the question has {len(bare)} tokens, too many for a model that reads {self.model.positions}"
+            )
+        found = find_passages(self.document, question, room, self.model.length)
+        messages = self.fitting([*self.messages, told("user", prompt(found.passages, found.hint, question))])
         text = self.model.reply(messages, self.longest, streamer)
-        return replace(self, said=(*self.said, Said(question, text, passages, unfounded(text, question, passages))))
-
-    @property
-    def messages(self) -> list[Message]:
-        both = [(told("user", prompt(one.passages, one.question)), told("assistant", one.text)) for one in self.said]
-        return [told("system", SYSTEM), *(message for pair in both for message in pair)]
+        said = Said(question, text, found.passages, unfounded(text, question, found.passages))
+        return replace(self, said=(*self.said, said), messages=(*messages, told("assistant", text)))
 
     def fitting(self, messages: list[Message]) -> list[Message]:
         """Without the oldest questions and answers, where all are more than the model can read."""
-        while len(messages) > 2 and len(self.model.ids_of(messages)) + self.longest > self.model.positions:
-            messages = [messages[0], *messages[3:]]
+        while len(messages) > 1 and len(self.model.ids_of(messages)) + self.longest > self.model.positions:
+            messages = messages[2:]
         return messages
 
 
@@ -58,10 +63,11 @@ def told(role: str, content: str) -> Message:
     return {"role": role, "content": content}
 
 
-def prompt(passages: Sequence[Passage], question: str) -> str:
+def prompt(passages: Sequence[Passage], hint: str, question: str) -> str:
     """The best passage stands last, next to the question: small models mind most what is near."""
-    numbered = [f"[{number}] {' '.join(passage.text.split())}" for number, passage in enumerate(passages, 1)]
-    return "\n\n".join([*reversed(numbered), f"Question: {question}"])
+    text = "\n\n".join(" ".join(passage.text.split()) for passage in reversed(passages))
+    hinted = [f'Hint: "{hint}"', ORDER] if hint else [PLAIN_ORDER]
+    return "\n".join([f"Text: {text}", "", f"Question: {question}", *hinted])
 
 
 def unfounded(text: str, question: str, passages: Sequence[Passage]) -> tuple[str, ...]:

@@ -105,9 +105,8 @@ class CrossTrees:
 
     def new_cache(self) -> EncoderDecoderCache:
         """An empty cache: transformers' own for what the decoder writes, a tree a layer for what it reads."""
-        decoder = self.config.get_text_config(decoder=True)
-        own, across = DynamicCache(config=decoder), DynamicCache(config=decoder)
-        across.layers = [CrossLayer(self.cross_settings) for _ in across.layers]
+        own, across = DynamicCache(), DynamicCache()
+        across.layer_class_to_replicate = partial(CrossLayer, self.cross_settings)  # one for each layer that asks
         return EncoderDecoderCache(own, across)
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
