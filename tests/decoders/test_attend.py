@@ -10,6 +10,7 @@ from tests.decoders.models import SMALL
 from vcc.decoders.config import DecoderConfig
 from vcc.decoders.interface import step
 from vcc.decoders.layer import TreeLayer
+from vcc.decoders.tree import grouped, groups
 
 B, H, GROUP, D = 2, 2, 3, 5
 
@@ -45,7 +46,9 @@ def by_hand(layer: TreeLayer, keys: Tensor, values: Tensor, query: Tensor, real:
             outside = torch.tensor([c for c in range(n) if c not in columns and there[c]])
             scores = [vips @ keys[b, h, node].mean(0) * D**-0.5 + torch.tensor(len(node)).log() for node in nodes]
             exact = vips @ keys[b, h, outside].T * D**-0.5
-            share = torch.cat([torch.stack(scores, 1), exact], 1).softmax(1).mean(0)[: len(nodes)]
+            total = torch.cat([torch.stack(scores, 1), exact], 1).logsumexp(1, keepdim=True)
+            spread = [keys[b, h, node].var(0, correction=0).mean() * (vips**2).sum(1) / D for node in nodes]  # D is odd
+            share = (torch.stack(scores, 1) + 0.25 * torch.stack(spread, 1) - total).exp().mean(0)
             if settings.mass is None:
                 opened = share.argsort(descending=True)[: settings.budget[0]]
             else:
@@ -104,7 +107,11 @@ def test_three_scales_with_all_coarse_nodes_open_are_two() -> None:
     query = queries(1)
     found = step(layer, query, 1, D**-0.5, False)
     layer.tree = dataclasses.replace(
-        layer.tree, scales=(4, 1), key_means=layer.tree.key_means[1:], value_means=layer.tree.value_means[1:]
+        layer.tree,
+        scales=(4, 1),
+        key_means=layer.tree.key_means[1:],
+        value_means=layer.tree.value_means[1:],
+        spreads=layer.tree.spreads[1:],
     )
     layer.settings = dataclasses.replace(three, scales=(4, 1), budget=(3,))
     torch.testing.assert_close(found, by_hand(layer, keys, values, query[:, :, 0])[:, None], rtol=0, atol=1e-12)
@@ -119,3 +126,29 @@ def test_vips_of_a_block_choose_together() -> None:
     found = step(layer, query, 2, D**-0.5, True)
     expected = by_hand(layer, keys, values, query[:, :, 0])
     torch.testing.assert_close(found, expected[:, None].expand_as(found), rtol=0, atol=1e-12)
+
+
+def test_one_far_key_opens_its_leaf() -> None:
+    """Two leaves with the same mean; the one whose keys differ is opened, though by their means they are alike."""
+    settings = DecoderConfig(**SMALL, budget=1, order="position")
+    layer = TreeLayer(settings)
+    layer.entered = True
+    keys = torch.zeros(1, 1, 25, 4, dtype=torch.float64)
+    keys[0, 0, 3:19:4] = torch.tensor([0, 0, 0, 0.1], dtype=torch.float64)  # the first leaves: a little off
+    keys[0, 0, 7:11] = torch.tensor([[0, 0, 0, 8], [0, 0, 0, -8], [0, 0, 0, 0.0], [0, 0, 0, 0.0]], dtype=torch.float64)
+    values = torch.randn(1, 1, 25, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    layer.update(keys, values)
+    layer.note_padding(None)
+    layer.settle()
+    query = torch.tensor([0, 0, 0, 4.0], dtype=torch.float64).view(1, 1, 1, 4)
+    dense = torch.nn.functional.scaled_dot_product_attention(query, keys, values)
+    torch.testing.assert_close(step(layer, query, 1, 0.5, False)[:, 0], dense[:, :, 0], rtol=0, atol=1e-4)
+    layer.tree = dataclasses.replace(layer.tree, spreads=(layer.tree.spreads[0][..., :0],))
+    assert not torch.allclose(step(layer, query, 1, 0.5, False)[:, 0], dense[:, :, 0], atol=0.1)
+
+
+def test_features_of_one_rotation_are_one_group() -> None:
+    features = torch.arange(64.0)
+    expected = [sum(features[i + half] for i in (2 * g, 2 * g + 1) for half in (0, 32)) for g in range(16)]
+    assert torch.equal(grouped(features, 16), torch.stack(expected))
+    assert (groups(64, 16), groups(24, 16), groups(5, 16), groups(64, 0)) == (16, 4, 1, 0)

@@ -106,6 +106,7 @@ def test_what_cannot_be_wrapped_is_refused_in_words() -> None:
         ({"order": "random"}, '"key" or "position"'),
         ({"prefill": "none"}, '"exact" or "blocks"'),
         ({"block": 0}, "at least 1"),
+        ({"spread": -1}, "at least 0"),
     ],
 )
 def test_settings_are_checked(settings: dict[str, Any], rule: str) -> None:

@@ -30,6 +30,10 @@ class DecoderConfig:
     ] = 64
     piece: Annotated[int, "tokens that are ordered together"] = 1024
     order: Annotated[Literal["key", "position"], "what makes tokens neighbours in the tree"] = "key"
+    spread: Annotated[
+        int,
+        "numbers kept with a node for how far its keys are from their mean, by which too nodes are chosen; 0: none",
+    ] = 16
     prefill: Annotated[
         Literal["exact", "blocks"],
         "long inputs attend to all tokens, or in blocks of queries that open nodes together",
@@ -59,6 +63,7 @@ class DecoderConfig:
             rule = f"a multiple of the coarsest scale, {coarsest} tokens"
             require(whole(value, 1) and value % coarsest == 0, name, value, rule)
         require(self.order in ("key", "position"), "order", self.order, '"key" or "position"')
+        require(whole(self.spread, 0), "spread", self.spread, "a whole number, at least 0")
         require(self.prefill in ("exact", "blocks"), "prefill", self.prefill, '"exact" or "blocks"')
         require(whole(self.block, 1), "block", self.block, "a whole number of tokens, at least 1")
 

@@ -65,7 +65,7 @@ def load_cache(
         raise DocumentError(str(path), "it was read by another model: other weights, or another configuration")
     if about["settings"] != model.vcc.to_dict():
         changed = [key for key, value in model.vcc.to_dict().items() if about["settings"].get(key) != value]
-        if {"scales", "first", "local", "fresh", "piece", "order"} & set(changed):
+        if {"scales", "first", "local", "fresh", "piece", "order", "spread"} & set(changed):
             raise DocumentError(
                 str(path), f"its tree was built with other settings than the model's; {changed} differ: "
                 "wrap the model with those it was saved with, or read the text again"
@@ -118,6 +118,7 @@ def tensors_of(layer: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     }
     parts |= {f"tree.key_means.{i}": means for i, means in enumerate(tree.key_means)}
     parts |= {f"tree.value_means.{i}": means for i, means in enumerate(tree.value_means)}
+    parts |= {f"tree.spreads.{i}": spread for i, spread in enumerate(tree.spreads)}
     return parts, {"length": layer.length, "tokens": layer.tokens.tolist(), "lengths": list(tree.lengths)}
 
 
@@ -146,6 +147,7 @@ def fill(layer: Any, parts: dict[str, Tensor], facts: dict[str, Any], model: Any
         placed(parts["tree.columns"]),
         tuple(parts[f"tree.key_means.{i}"].to(device) for i in above),
         tuple(parts[f"tree.value_means.{i}"].to(device) for i in above),
+        tuple(parts[f"tree.spreads.{i}"].to(device) for i in above),
         tuple(facts["lengths"]),
     )
 

@@ -43,5 +43,5 @@ def step_by_kernel(layer: TreeLayer, query: Tensor, scaling: float) -> tuple[Ten
     wanted = settings.budget[0]
     output = step_kernel(grouped, layer.keys, layer.values, layer.live, tree, owner, wanted, scaling)
     nodes = tree.node_counts[owner]
-    rows = layer.live.sum(1) + nodes + nodes.clamp(max=wanted) * (settings.leaf - 1)
+    rows = layer.live.sum(1) + nodes * (1 + tree.spread_rows) + nodes.clamp(max=wanted) * (settings.leaf - 1)
     return output.reshape(batch, 1, heads, width), rows[:, None]

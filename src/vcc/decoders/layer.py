@@ -53,7 +53,7 @@ class TreeLayer(DynamicLayer):
         self.tokens = torch.zeros(batch, dtype=torch.int64)
         self.since = self.in_tree = torch.zeros_like(self.tokens)
         self.coming = torch.zeros(batch, 0, dtype=torch.bool)
-        self.tree = empty_tree(self.settings.scales, self.keys, self.leaves_on or self.device)
+        self.tree = empty_tree(self.settings.scales, self.keys, self.leaves_on or self.device, self.settings.spread)
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:

@@ -4,6 +4,7 @@
 tokens stay as the model made them, in its own type, and are read back bit for bit.
 """
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -27,6 +28,7 @@ class KeyTree:
     columns: Tensor  # (E, H, N) of the sequence, where each token stands
     key_means: tuple[Tensor, ...]  # (E, H, N / s, D) for each scale s but the last
     value_means: tuple[Tensor, ...]
+    spreads: tuple[Tensor, ...]  # (E, H, N / s, G) how far keys are from their mean, for each scale s but the last
     lengths: tuple[int, ...]  # tokens of each sequence, all of them in whole nodes
 
     @cached_property
@@ -34,6 +36,11 @@ class KeyTree:
         """(E,) nodes of the coarsest scale that each sequence has; on the device of the means."""
         counts = [length // self.scales[0] for length in self.lengths]
         return torch.tensor(counts, dtype=torch.int32, device=self.key_means[0].device)
+
+    @property
+    def spread_rows(self) -> float:
+        """What a node's spread is in rows: a row is a key and a value."""
+        return self.spreads[0].shape[3] / (self.keys.shape[3] + self.values.shape[3])
 
     @property
     def even(self) -> bool:
@@ -48,12 +55,14 @@ class KeyTree:
         return torch.arange(0, self.keys.shape[2], scale, device=device) < lengths[:, None]
 
 
-def empty_tree(scales: tuple[int, ...], keys: Tensor, leaves_on: torch.device) -> KeyTree:
-    """A tree of no tokens for keys like these (B, H, n, D), which it will keep on a device of their own."""
+def empty_tree(scales: tuple[int, ...], keys: Tensor, leaves_on: torch.device, spread: int) -> KeyTree:
+    """A tree of no tokens for keys like these (B, H, n, D), which it will keep on a device of their own, with at most
+    `spread` numbers for how far the keys of a node are from their mean."""
     none = keys[:, :, :0]
     means, leaves = (none,) * (len(scales) - 1), none.to(leaves_on)
     columns = torch.zeros(none.shape[:3], dtype=torch.int32, device=leaves_on)
-    return KeyTree(scales, leaves, leaves, columns, means, means, (0,) * len(keys))
+    spreads = tuple(grouped(part, groups(keys.shape[3], spread)) for part in means)
+    return KeyTree(scales, leaves, leaves, columns, means, means, spreads, (0,) * len(keys))
 
 
 def select(tree: KeyTree, elements: Tensor) -> KeyTree:
@@ -69,6 +78,7 @@ def select(tree: KeyTree, elements: Tensor) -> KeyTree:
         columns=taken(tree.columns),
         key_means=tuple(map(taken, tree.key_means)),
         value_means=tuple(map(taken, tree.value_means)),
+        spreads=tuple(map(taken, tree.spreads)),
         lengths=tuple(tree.lengths[element] for element in elements.tolist()),
     )
 
@@ -112,14 +122,17 @@ def write_tokens(
         target[element.to(old.device), :, begin : begin + new.shape[2]] = new.to(old.device, old.dtype)
         return target
 
-    above = list(zip(tree.scales[:-1], tree.key_means, tree.value_means, strict=True))
+    above = list(zip(tree.scales[:-1], tree.key_means, tree.value_means, tree.spreads, strict=True))
     return replace(
         tree,
         keys=written(tree.keys, keys),
         values=written(tree.values, values),
         columns=written(tree.columns, spread, empty=NOWHERE),
-        key_means=tuple(written(means, segment_means(keys, scale), scale) for scale, means, _ in above),
-        value_means=tuple(written(means, segment_means(values, scale), scale) for scale, _, means in above),
+        key_means=tuple(written(means, segment_means(keys, scale), scale) for scale, means, _, _ in above),
+        value_means=tuple(written(means, segment_means(values, scale), scale) for scale, _, means, _ in above),
+        spreads=tuple(
+            written(spread, segment_spreads(keys, scale, spread.shape[3]), scale) for scale, _, _, spread in above
+        ),
         lengths=tuple(lengths),
     )
 
@@ -135,6 +148,7 @@ def cut_back(tree: KeyTree, lengths: tuple[int, ...]) -> KeyTree:
         columns=beyond(tree.columns[:, :, :room], kept),
         key_means=tuple(m[:, :, : room // s] for s, m in zip(tree.scales, tree.key_means, strict=False)),
         value_means=tuple(m[:, :, : room // s] for s, m in zip(tree.scales, tree.value_means, strict=False)),
+        spreads=tuple(m[:, :, : room // s] for s, m in zip(tree.scales, tree.spreads, strict=False)),
         lengths=tuple(kept),
     )
 
@@ -174,6 +188,26 @@ def segment_means(tokens: Tensor, scale: int) -> Tensor:
     flat = tokens.flatten(0, 1)
     means = siblings(flat, scale).to(sum_dtype(tokens.dtype)).mean(2)
     return means.to(tokens.dtype).unflatten(0, tokens.shape[:2])
+
+
+def segment_spreads(keys: Tensor, scale: int, count: int) -> Tensor:
+    """(e, H, n, D) -> (e, H, n / s, G): the variance of the keys of a segment, of features that are alike together."""
+    wide = keys.to(sum_dtype(keys.dtype)).unflatten(2, (keys.shape[2] // scale, scale))
+    return (grouped(wide.var(3, correction=0), count) * (count / keys.shape[3])).to(keys.dtype)
+
+
+def groups(width: int, wanted: int) -> int:
+    """Into how many groups the features of a head are put: at most as many as wanted, all of one size."""
+    return math.gcd(width // 2, wanted) if wanted and width % 2 == 0 else min(wanted, 1)
+
+
+def grouped(features: Tensor, count: int) -> Tensor:
+    """(..., D) -> (..., G): sums of neighbouring features, in both halves, which rotary positions turn together."""
+    if count == 0:
+        return features[..., :0]
+    width = features.shape[-1]
+    halves = features.unflatten(-1, (2, count, width // 2 // count) if width % 2 == 0 else (1, 1, width))
+    return halves.sum((-3, -1))
 
 
 def take_tokens(tokens: Tensor, index: Tensor) -> Tensor:

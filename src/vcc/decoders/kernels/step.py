@@ -9,8 +9,9 @@ import triton
 from torch import Tensor
 
 from vcc.core.rows import sum_dtype
+from vcc.decoders.attend import SPREAD
 from vcc.decoders.kernels import tiles
-from vcc.decoders.tree import KeyTree
+from vcc.decoders.tree import KeyTree, grouped
 
 NODES = 128  # of a stretch; keys of that many rows fit the registers of a program
 VIPS = 16  # the least that a product of matrices takes
@@ -58,9 +59,13 @@ def step_kernel(
         if wanted:
             shares = torch.empty(every, above * each, **new)
             places = torch.empty(every, above * each, dtype=torch.int32, device=query.device)
+            spreads = tree.spreads[0]
+            squares = grouped((query.to(new["dtype"]) * scaling).square(), spreads.shape[-1]).mul_(SPREAD).contiguous()
+            features = squares.shape[-1]
             tiles.choose_candidates[(every, above)](
-                query, means, *tree_of, totals, shares, places, scaling, plus, nodes, BLOCK=NODES, WANTED=each, **shape
-            )
+                query, means, squares, spreads, *tree_of, totals, shares, places, scaling, plus, nodes,
+                BLOCK=NODES, WANTED=each, FEATURES=features, WIDE=max(16, features), **shape,
+            )  # fmt: skip
             opened = places.gather(1, shares.topk(wanted, dim=1).indices)
             tiles.attend_leaves[(every, below)](
                 query, tree.keys, tree.values, *tree_of, opened, *into, tree.keys.shape[2], above,

@@ -48,9 +48,9 @@ def sum_nodes(
 
 @triton.jit
 def choose_candidates(
-    q, means, owners, counts, totals, shares, places, scale, plus, nodes,
+    q, means, squares, spreads, owners, counts, totals, shares, places, scale, plus, nodes,
     HEADS: tl.constexpr, GROUP: tl.constexpr, VIPS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
-    WANTED: tl.constexpr,
+    WANTED: tl.constexpr, FEATURES: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """The WANTED nodes of a stretch that the group attends to most, each with its share; the first wins a tie."""
     head, stretch, stretches = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
@@ -60,10 +60,17 @@ def choose_candidates(
     s = scores(queries(q, head, GROUP, VIPS, D), means, base, row, tl.load(counts + element), scale, plus, D)
     vip = tl.arange(0, VIPS)
     total = tl.load(totals + head * GROUP + vip, mask=vip < GROUP, other=0.0)
-    attention = tl.where(vip[:, None] < GROUP, tl.exp(s - total[:, None]), 0.0)
-    share = tl.where(s.to(tl.float32) == float("-inf"), 0.0, attention)
-    share = tl.sum(share, 0) / GROUP
-    share = tl.where(row < tl.load(counts + element), share, -1.0)
+    f, real = tl.arange(0, WIDE), row < tl.load(counts + element)
+    square = tl.load(
+        squares + (head * GROUP + vip[:, None]) * FEATURES + f[None, :],
+        mask=(vip[:, None] < GROUP) & (f[None, :] < FEATURES), other=0.0,
+    )  # fmt: skip
+    spread = tl.load(
+        spreads + (base + row[None, :]) * FEATURES + f[:, None], mask=real[None, :] & (f[:, None] < FEATURES), other=0.0
+    )
+    hope = s + tl.dot(square, spread.to(square.dtype), input_precision="ieee")
+    share = tl.sum(tl.where((vip[:, None] < GROUP) & real[None, :], tl.exp(hope - total[:, None]), 0.0), 0) / GROUP
+    share = tl.where(real, share, -1.0)
     out = (head * stretches + stretch) * WANTED
     for i in range(WANTED):
         most = tl.max(share, 0)
