@@ -50,7 +50,7 @@ CONFIGS: dict[str, Any] = {
 }
 SMALL: dict[str, Any] = {"scales": (4, 1), "first": 3, "local": 6, "fresh": 8, "piece": 16}
 OPEN = vcc.DecoderConfig(**SMALL, budget=1000)
-CLOSED = vcc.DecoderConfig(**SMALL, budget=2)
+CLOSED = vcc.DecoderConfig(**SMALL, budget=2, spread=0)
 WRITE: dict[str, Any] = {"max_new_tokens": 12, "min_new_tokens": 12, "do_sample": False}
 
 
@@ -141,7 +141,7 @@ def test_closed_nodes_are_their_tokens_means(order: Any) -> None:
     """Attention over the tree is dense attention over tokens that were replaced by the mean of their node."""
     torch.manual_seed(0)
     k, v, q = (torch.randn(1, 2, n, 8, dtype=torch.float64) for n in (50, 50, 1))
-    layer = CrossLayer(vcc.DecoderConfig(**SMALL, budget=3, order=order))
+    layer = CrossLayer(vcc.DecoderConfig(**SMALL, budget=3, order=order, spread=0))
     key, value = layer.update(k, v)
     result, _ = attend_cross("sdpa", torch.nn.Identity(), q, key, value, None, scaling=0.5)
     tree = layer.tree
