@@ -43,8 +43,10 @@ def test_only_what_there_is_room_for_is_kept_and_at_least_one() -> None:
     kept = fitting(TEXT, found, sum(sizes[:2]), words)
     assert kept == tuple(found[:2])
     [cut] = fitting(TEXT, found, 10, words)
-    assert 0 < words(cut.text) <= 10 and found[0].text.startswith(cut.text)
-    smaller = fitting(TEXT, [found[0], passage_at(TEXT, 0, len(BODY), 0.5), found[1]], sum(sizes[:2]), words)
+    assert 0 < words(cut.text) <= 10 and "number 5 " in cut.text and cut.text in found[0].text
+    [start] = fitting(TEXT, [passage_at(TEXT, 0, len(BODY), None)], 10, words)
+    assert 0 < words(start.text) <= 10 and BODY.startswith(start.text)
+    smaller = fitting(TEXT, [found[0], passage_at(TEXT, 0, len(BODY), None), found[1]], sum(sizes[:2]), words)
     assert smaller == (found[0], found[1]), "one that does not fit does not keep out the next"
 
 

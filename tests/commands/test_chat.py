@@ -54,6 +54,8 @@ def test_chat_speaks_json(file: str, folders: list[str], capsys: pytest.CaptureF
     text = Path(file).read_text().strip("\n")
     for passage in reply["passages"]:
         assert " ".join(passage["text"].split()) in " ".join(text.split())
+        best = passage["best"]
+        assert text[best["start"] : best["end"]] == best["text"] and best["text"] in passage["text"]
 
 
 def test_a_conversation_goes_on_until_an_empty_line(

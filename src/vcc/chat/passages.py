@@ -14,13 +14,17 @@ LETTERS = 10  # of a token, on average: a text with more is longer, without coun
 
 @dataclass(frozen=True)
 class Passage:
-    """text[start:end] of a document; `part`: where a reader finds it; `score`: how likely its best span answers."""
+    """text[start:end] of a document; `part`: where a reader finds it; `best`: the likeliest answer in it, if any."""
 
     start: int
     end: int
     part: str
-    score: float
     text: str
+    best: Answer | None
+
+    @property
+    def score(self) -> float:
+        return self.best.score if self.best else 0.0
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ def find_passages(document: Document, question: str, room: int, length: Callable
     sure = document.asker().qa.settings.threshold
     hint = " ".join(answers[0].text.split()) if answers and answers[0].score >= sure else ""
     if len(content.text) <= LETTERS * room and length(content.text) <= room:
-        return FoundPassages((passage_at(content, 0, len(content.text), answers[0].score if answers else 0.0),), hint)
+        return FoundPassages((passage_at(content, 0, len(content.text), answers[0] if answers else None),), hint)
     return FoundPassages(fitting(content, merged(content, answers, AROUND), room, length), hint)
 
 
@@ -51,12 +55,20 @@ def fitting(content: Text, passages: Sequence[Passage], room: int, length: Calla
     kept: list[Passage] = []
     for passage in passages:
         while not kept and length(passage.text) > room and passage.end - passage.start > 1:
-            passage = passage_at(content, passage.start, (passage.start + passage.end) // 2, passage.score)
+            passage = halved(content, passage)
         size = length(passage.text)
         if size <= room:
             room -= size
             kept.append(passage)
     return tuple(kept)
+
+
+def halved(content: Text, passage: Passage) -> Passage:
+    """About half of a passage: what is around its best answer, or what comes first."""
+    size = (passage.end - passage.start) // 2
+    middle = (passage.best.start + passage.best.end) // 2 if passage.best else passage.start
+    start = max(passage.start, min(middle - size // 2, passage.end - size))
+    return passage_at(content, start, start + size, passage.best)
 
 
 def merged(content: Text, answers: Sequence[Answer], around: int) -> list[Passage]:
@@ -65,17 +77,18 @@ def merged(content: Text, answers: Sequence[Answer], around: int) -> list[Passag
     for answer in answers:
         start, _ = content.sentence_around(*(max(answer.start - around, 0),) * 2)
         _, end = content.sentence_around(*(min(answer.end + around, len(content.text)),) * 2)
-        score = answer.score
+        best = answer
         for other in [other for other in found if other.start <= end and start <= other.end]:
-            start, end, score = min(start, other.start), max(end, other.end), max(score, other.score)
+            start, end = min(start, other.start), max(end, other.end)
+            best = other.best if other.best and other.best.score > best.score else best
             found.remove(other)
-        found.append(passage_at(content, start, end, score))
+        found.append(passage_at(content, start, end, best))
         found.sort(key=lambda passage: -passage.score)
     return found
 
 
-def passage_at(content: Text, start: int, end: int, score: float) -> Passage:
+def passage_at(content: Text, start: int, end: int, best: Answer | None) -> Passage:
     words = content.text[start:end]
     start, end = start + len(words) - len(words.lstrip()), end - len(words) + len(words.rstrip())
     part = content.part_at(start).label or f"{start / max(len(content.text), 1):.0%} into the text"
-    return Passage(start, end, part, score, content.text[start:end])
+    return Passage(start, end, part, content.text[start:end], best)
