@@ -23,20 +23,24 @@ RESTS_ON = {
     "config": ("core",),
     "encode": ("attention", "config"),
     "hosts": ("encode",),
+    "decoders": ("hosts",),
+    "wrapping": ("decoders",),
     "testing": ("hosts",),
     "data": ("errors", "files"),
     "tasks": ("data",),
     "qa": ("hosts", "data"),
     "documents": ("qa", "child_process"),
+    "chat": ("documents", "decoders"),
     "serve": ("documents",),
     "fleet": ("documents",),
     "baselines": ("hosts",),
     "train": ("hosts", "tasks", "baselines"),
     "bench": ("hosts", "tasks", "baselines"),
     "reproduce": ("train", "bench"),
-    "commands": ("serve", "fleet", "reproduce"),
+    "commands": ("chat", "serve", "fleet", "reproduce", "wrapping"),
     "cli": ("commands",),
-    "vcc": ("documents",),  # the public names; nothing inside imports them: each is taken from where it is defined
+    # The public names; nothing inside imports them: each is taken from where it is defined.
+    "vcc": ("documents", "wrapping"),
 }
 
 

@@ -23,18 +23,20 @@ if TYPE_CHECKING:  # the table below, as type checkers read it; a test holds the
     from vcc.core.tree import flatten_tree as flatten_tree
     from vcc.core.vips import join_vips as join_vips
     from vcc.core.vips import split_vips as split_vips
+    from vcc.decoders.config import DecoderConfig as DecoderConfig
     from vcc.documents.document import read_document
     from vcc.encode import Host as Host
     from vcc.encode import encode as encode
     from vcc.hosts.compile import compile as compile
     from vcc.hosts.compile import compile_seconds as compile_seconds
-    from vcc.hosts.wrap import unwrap as unwrap
-    from vcc.hosts.wrap import wrap as wrap
+    from vcc.wrapping import unwrap as unwrap
+    from vcc.wrapping import wrap as wrap
 
     read = read_document
 
 PUBLIC = {  # name: the file that defines it, and what it is called there if not the same
     "Cut": "vcc.core.cut",
+    "DecoderConfig": "vcc.decoders.config",
     "Host": "vcc.encode",
     "Rows": "vcc.core.rows",
     "SegmentTree": "vcc.core.tree",
@@ -49,8 +51,8 @@ PUBLIC = {  # name: the file that defines it, and what it is called there if not
     "read": "vcc.documents.document:read_document",
     "read_cut": "vcc.core.cut",
     "split_vips": "vcc.core.vips",
-    "unwrap": "vcc.hosts.wrap",
-    "wrap": "vcc.hosts.wrap",
+    "unwrap": "vcc.wrapping",
+    "wrap": "vcc.wrapping",
     "write_cut": "vcc.core.cut",
 }
 __all__ = list(PUBLIC)

@@ -14,6 +14,7 @@ from typing import Any
 
 COMMANDS = {
     "ask": "vcc.commands.ask:ask",
+    "chat": "vcc.commands.chat:chat",
     "review": "vcc.commands.review:review",
     "index": "vcc.commands.index:index",
     "see": "vcc.commands.see:see",

@@ -35,7 +35,7 @@ def attend_triton(q: Tensor, k: Tensor, v: Tensor, rows: Rows, scoring: Scoring)
 
 def why_not_triton(q: Tensor, scoring: Scoring) -> str | None:
     """Why the fused kernel cannot run; None if it can."""
-    reason = _why_not_on(q.device)
+    reason = why_not_on(q.device)
     if reason:
         return reason
     if q.dtype not in (torch.bfloat16, torch.float16, torch.float32):
@@ -49,7 +49,7 @@ def why_not_triton(q: Tensor, scoring: Scoring) -> str | None:
 
 
 @torch.compiler.assume_constant_result
-def _why_not_on(device: torch.device) -> str | None:
+def why_not_on(device: torch.device) -> str | None:
     if find_spec("triton") is None:
         return "Triton is not installed"
     if device.type == "cuda":

@@ -16,13 +16,16 @@ from typing import Any
 
 from vcc.hosts import PREFIX
 
+REGISTERS = ("vcc.hosts.register", "vcc.decoders.register")  # each makes the wrapped classes of its own families
+
 
 class Door(dict[str, Any]):
     """What others have registered with the table; its lookups ask first whether a name is in here."""
 
     def __contains__(self, name: object) -> bool:
         if isinstance(name, str) and name.startswith(PREFIX):
-            importlib.import_module("vcc.hosts.register").register_type(name)
+            for module in REGISTERS:
+                importlib.import_module(module).register_type(name)
         return super().__contains__(name)
 
 

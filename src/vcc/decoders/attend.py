@@ -1,0 +1,154 @@
+"""Attention over a tree of keys: the queries choose which nodes to open; the closed ones count through their means.
+
+A node is chosen by what attention to its tokens would be if their keys were spread around the mean as they are: by the
+mean alone, one key that matters among fifteen that do not is overlooked. A closed node of s tokens is one row, its mean
+key and mean value, with log s added to its score. With every node opened the rows are the tokens themselves, and the
+result is that of dense attention.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vcc.core.cut import best
+from vcc.core.rows import UNSEEN
+from vcc.decoders.config import DecoderConfig
+from vcc.decoders.tree import KeyTree, grouped
+
+# Of the variance of a node's scores, what is added to its mean score when nodes are chosen. For normally distributed
+# scores half of it would give the attention that is expected; but they are bounded, and a quarter loses least.
+SPREAD = 0.25
+
+
+@dataclass(frozen=True)
+class Attended:
+    """What the queries found, and how many rows each of them read, on average over KV heads."""
+
+    output: Tensor  # (B, H, c, w, D)
+    rows: Tensor  # (B, c)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Nodes of one scale that were opened."""
+
+    nodes: Tensor  # (B, H, c, h) among all nodes of their scale
+    wanted: Tensor  # (B, H, c, h) whether one is really opened: by mass, some want fewer than others
+
+
+def attend_tree(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    visible: Tensor,
+    tree: KeyTree,
+    owner: Tensor | None,
+    settings: DecoderConfig,
+    scaling: float,
+) -> Attended:
+    """Attention of query (B, H, c, w, D), where w VIPs choose together c times, over rows and a tree.
+
+    The rows outside the tree are keys and values (B, H, m, D); each VIP sees those that are visible (B, 1 or c, w, m).
+    Sequence b of the batch reads sequence owner[b] of the tree; without owners its own, or the only one there is.
+    """
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    query = query.to(dtype) * scaling
+    exact = score_rows(query, keys[:, :, None].to(dtype))
+    exact = exact.masked_fill(~visible[:, None], UNSEEN)
+    scores, rows_values = [exact], [values[:, :, None].to(dtype)]
+    rows = visible.sum(-1).amax(-1).expand(-1, query.shape[2])  # (B, c)
+    if tree.keys.shape[2]:
+        means = of_owner(tree.key_means[0], owner)[:, :, None].to(dtype)
+        mean_values = of_owner(tree.value_means[0], owner)[:, :, None].to(dtype)
+        spreads = of_owner(tree.spreads[0], owner)[:, :, None].to(dtype)
+        squares = grouped(query.square(), spreads.shape[-1])
+        nodes: Tensor | None = None  # (B, H, c, v) the visited ones; None: all of the coarsest scale
+        present = tree.real_nodes(tree.scales[0])
+        real = None if present is None else of_owner(present, owner)[:, None, None]  # (B, H, c, v)
+        for depth, scale in enumerate(tree.scales[:-1]):
+            closed = score_rows(query, means) + torch.tensor(float(scale), dtype=dtype).log()
+            if real is not None:
+                closed = closed.masked_fill(~real[..., None, :], UNSEEN)
+            total = torch.cat([*scores, closed], -1).logsumexp(-1, keepdim=True)  # of all that is on the cut so far
+            hope = closed + SPREAD * score_rows(squares, spreads)
+            share = (hope - total).exp().mean(3)  # (B, H, c, v), over the VIPs
+            opened, which = choose_nodes(share, real, settings, depth)
+            scores.append(closed.masked_fill(which[..., None, :], UNSEEN))
+            rows_values.append(mean_values)
+            visited = torch.ones_like(which) if real is None else real.expand_as(which)
+            rows = rows + (visited & ~which).sum(-1).to(dtype).mean(1)
+            rows = rows + visited.sum(-1).to(dtype).mean(1) * tree.spread_rows
+            nodes = opened.nodes if nodes is None else nodes.expand_as(share).gather(3, opened.nodes)
+            fine = tree.scales[depth + 1]
+            fan_out = scale // fine
+            real = opened.wanted.repeat_interleave(fan_out, -1)
+            last = depth + 2 == len(tree.scales)
+            if not last:
+                spreads = blocks(tree.spreads[depth + 1], owner, nodes, fan_out).to(dtype)
+            means = blocks(tree.keys if last else tree.key_means[depth + 1], owner, nodes, fan_out).to(dtype)
+            mean_values = blocks(tree.values if last else tree.value_means[depth + 1], owner, nodes, fan_out).to(dtype)
+            nodes = (nodes[..., None] * fan_out + torch.arange(fan_out, device=nodes.device)).flatten(3)
+        assert real is not None
+        scores.append(score_rows(query, means).masked_fill(~real[..., None, :], UNSEEN))
+        rows_values.append(mean_values)
+        rows = rows + real.sum(-1).to(dtype).mean(1)
+    weights = torch.cat(scores, -1).softmax(-1).split([part.shape[-1] for part in scores], -1)
+    output = sum(weight @ value for weight, value in zip(weights, rows_values, strict=True))
+    return Attended(output, rows)
+
+
+def score_rows(query: Tensor, keys: Tensor) -> Tensor:
+    """query (B, H, c, w, D), keys (B, H, 1 or c, v, D) -> (B, H, c, w, v)."""
+    return query @ keys.mT
+
+
+def choose_nodes(share: Tensor, real: Tensor | None, settings: DecoderConfig, depth: int) -> tuple[Opened, Tensor]:
+    """Of nodes with so much attention (B, H, c, v), those to open, and which they are, (B, H, c, v) of booleans."""
+    count = share.shape[-1]
+    flat = share.flatten(0, 2)
+    there = torch.ones_like(flat, dtype=torch.bool) if real is None else real.expand_as(share).flatten(0, 2)
+    if settings.budget is not None:
+        wanted = torch.full_like(flat[:, 0], settings.budget[depth], dtype=torch.int64)
+        most = min(settings.budget[depth], count)
+    else:
+        # Closing the least attended first, how many can stay closed with 1 - mass of the attention between them.
+        assert settings.mass is not None
+        least = torch.where(there, flat, 0.0).sort(1).values.cumsum(1)
+        wanted = count - (least <= 1 - settings.mass).sum(1)
+        most = int(wanted.max())
+    nodes = ranked(flat, there, most)
+    open_ones = (torch.arange(most, device=share.device) < wanted[:, None]) & there.gather(1, nodes)
+    which = torch.zeros_like(there).scatter(1, nodes, open_ones)
+    shape = share.shape[:3]
+    opened = Opened(nodes.unflatten(0, shape), open_ones.unflatten(0, shape))
+    return opened, which.unflatten(0, shape)
+
+
+def ranked(share: Tensor, there: Tensor, most: int) -> Tensor:
+    """Places of the `most` largest of share (R, v), the largest first; the first wins a tie."""
+    chosen, _ = best(share, there, most)
+    ranks = share.gather(1, chosen).masked_fill(~there.gather(1, chosen), -1.0)
+    return chosen.gather(1, ranks.sort(dim=1, descending=True, stable=True).indices)
+
+
+def of_owner(values: Tensor, owner: Tensor | None) -> Tensor:
+    """values (E, ...) for each sequence of the batch; one that all share is not copied."""
+    return values if owner is None else values.index_select(0, owner)
+
+
+def blocks(values: Tensor, owner: Tensor | None, nodes: Tensor, fan_out: int) -> Tensor:
+    """The children of nodes (B, H, c, h), which lie side by side in values (E, H, N, D): (B, H, c, h * f, D).
+
+    Only these are read, wherever values are; they come to where the nodes are.
+    """
+    elements, heads, size, width = values.shape
+    batch = nodes.shape[0]
+    device = nodes.device
+    if owner is None:
+        owner = torch.arange(batch, device=device) % elements
+    base = (owner[:, None] * heads + torch.arange(heads, device=device)) * (size // fan_out)
+    index = (base[..., None, None] + nodes).flatten()
+    flat = values.reshape(-1, fan_out * width)
+    taken = flat.index_select(0, index.to(values.device)).to(device, non_blocking=True)
+    return taken.view(*nodes.shape[:3], -1, width)

@@ -1,0 +1,169 @@
+"""A tree under the cross-attention of encoder-decoders: the decoder's tokens are the VIPs, what the encoder wrote is
+the context. Its keys and values are made once and read at every step, so that is where the tree is built.
+
+It goes together with a compressed encoder (`vcc.wrap` with a `VccConfig` first): then neither side touches all tokens.
+"""
+
+from functools import partial
+from typing import Any, TypeVar
+
+from torch import Tensor
+from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache, EncoderDecoderCache, PreTrainedModel
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from vcc.decoders.config import DecoderConfig
+from vcc.decoders.interface import plain_attention, real_columns, step
+from vcc.decoders.layer import TreeLayer
+from vcc.decoders.model import TreeReport
+from vcc.errors import ModelError
+from vcc.hosts import PREFIX as WRAPPED
+from vcc.hosts.instance_forwards import put_on, take_off
+from vcc.hosts.wrap import share_weights
+
+PREFIX = "vcc_cross_"
+FAMILIES = ("t5", "mt5", "bart", "pegasus")  # they hand the cache's own keys to the attention function
+
+Model = TypeVar("Model", bound=PreTrainedModel)
+
+
+class CrossLayer(TreeLayer):
+    """The encoder's keys and values for one decoder layer, in a tree that every decoder token reads."""
+
+    _layer_type = "vcc_cross_tree"
+
+    def __init__(self, settings: DecoderConfig | None = None, **kwargs: Any) -> None:
+        super().__init__(settings, causal=False)
+
+    @property
+    def keys(self) -> Tensor | None:
+        """The rows outside the tree. After the first step transformers takes them from here and hands them to the
+        attention function, which finds the layer by them; a new view each time, so that no layer holds itself."""
+        if self.rows is None:
+            return None
+        view = self.rows.view_as(self.rows)
+        view.tree_layer = self
+        return view
+
+    @keys.setter
+    def keys(self, rows: Tensor | None) -> None:
+        self.rows = rows
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        self.entered = True
+        return super().update(key_states, value_states, *args, **kwargs)
+
+    def build(self, mask: Tensor | None) -> None:
+        """Put all tokens into the tree, at the first step: only then a mask tells which of them are padding."""
+        if self.coming.shape[1]:
+            self.note_padding(real_columns(mask, self.length))
+            self.settle()
+
+
+def attend_cross(
+    plain: str,
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """query (B, heads, q, D) -> (B, q, heads, D), as transformers calls it. What has no tree is left to `plain`."""
+    dense = plain_attention(plain, module)
+    layer = getattr(key, "tree_layer", None)
+    if not isinstance(layer, CrossLayer):
+        return dense(module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **kwargs)
+    layer.build(attention_mask)
+    new = query.shape[2]
+    if layer.reads_all(new):
+        if kwargs.get("position_bias") is not None:  # T5's is 0 across, in a size that the rows outside the tree have
+            kwargs["position_bias"] = query.new_zeros(1, query.shape[1], new, layer.length)
+        layer.note_rows(layer.length - new, new, None)
+        return dense(module, query, *layer.in_columns(), attention_mask, scaling=scaling, dropout=dropout, **kwargs)
+    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    return step(layer, query, new, scaling, new > layer.settings.block).to(query.dtype), None
+
+
+def with_cross_trees(implementation: str | None) -> str:
+    """The name of an attention implementation that knows these trees, entered in transformers' tables once."""
+    plain = (implementation or "sdpa").removeprefix(PREFIX)
+    name = PREFIX + plain
+    if name not in ALL_ATTENTION_FUNCTIONS:
+        AttentionInterface.register(name, partial(attend_cross, plain))
+        AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[plain])
+    return name
+
+
+class CrossTrees:
+    """Mixed into an encoder-decoder's class: `generate` keeps the encoder's keys and values in trees."""
+
+    cross_settings: DecoderConfig
+    config: Any
+
+    def new_cache(self) -> EncoderDecoderCache:
+        """An empty cache: transformers' own for what the decoder writes, a tree a layer for what it reads."""
+        own, across = DynamicCache(), DynamicCache()
+        across.layer_class_to_replicate = partial(CrossLayer, self.cross_settings)  # one for each layer that asks
+        return EncoderDecoderCache(own, across)
+
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        """As Hugging Face's, with a cache of trees unless another is given or none is wanted."""
+        if kwargs.get("past_key_values") is None and kwargs.get("use_cache") is not False:
+            kwargs["past_key_values"] = self.new_cache()
+        self.__dict__["last_cache"] = kwargs.get("past_key_values")
+        return super().generate(*args, **kwargs)  # type: ignore[misc]
+
+    def cross_report(self) -> tuple[TreeReport, ...]:
+        """What each decoder layer has read of the encoder's tokens in the last `generate`, per token written."""
+        cache = self.__dict__.get("last_cache")
+        layers = cache.cross_attention_cache.layers if isinstance(cache, EncoderDecoderCache) else ()
+        trees = [layer for layer in layers if isinstance(layer, CrossLayer) and layer.queries]
+        return tuple(TreeReport(float(tree.rows_read) / tree.queries, float(tree.length)) for tree in trees)
+
+
+def is_encoder_decoder(model: Any) -> bool:
+    return bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
+
+
+def wrap_cross(model: Model, settings: DecoderConfig) -> Model:
+    """An encoder-decoder, its encoder compressed or not, that generates with trees under its cross-attention.
+
+    It shares its weights with `model`, which stays as it is, and is saved as `model` is: the settings are not kept.
+    """
+    model = unwrap_cross(model)
+    kind = str(getattr(model.config, "model_type", "")).removeprefix(WRAPPED)
+    if kind not in FAMILIES:
+        raise ModelError(
+            f"cannot put a tree under the cross-attention of {type(model).__name__}; it works for {', '.join(FAMILIES)}"
+            + (": T5Gemma joins the keys of both attentions in its own code" if kind.startswith("t5gemma") else "")
+        )
+    wrapped: Any = share_weights(model)
+    hooks = take_off(wrapped)
+    rename_attention(wrapped, with_cross_trees)
+    body = {"cross_settings": settings, "plain_class": type(model), "__module__": type(model).__module__}
+    wrapped.__class__ = type(type(model).__name__, (CrossTrees, type(model)), body)
+    put_on(hooks)
+    return wrapped
+
+
+def unwrap_cross(model: Model) -> Model:
+    """The model without these trees, sharing its weights; another comes back as it is."""
+    if not isinstance(model, CrossTrees):
+        return model
+    plain: Any = share_weights(model)
+    hooks = take_off(plain)
+    plain.__dict__.pop("last_cache", None)
+    plain.__class__ = type(model).plain_class  # type: ignore[attr-defined]
+    rename_attention(plain, lambda name: (name or "sdpa").removeprefix(PREFIX))
+    put_on(hooks)
+    return plain
+
+
+def rename_attention(model: Any, rename: Any) -> None:
+    for module in model.modules():
+        own = module.__dict__.get("config")
+        if own is not None and (name := rename(own._attn_implementation)) != own._attn_implementation:
+            own._attn_implementation_internal = name

@@ -1,0 +1,125 @@
+"""`KeptDocument`: a text that a wrapped model has read once, to be asked many times, also in another process."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from transformers.cache_utils import DynamicCache
+
+from vcc.decoders.files import load_cache, save_cache
+from vcc.decoders.layer import TreeLayer
+from vcc.errors import UsageError
+
+Questions = Tensor | Sequence[int] | Sequence[Sequence[int]] | Sequence[Tensor]
+
+
+@dataclass(frozen=True)
+class KeptDocument:
+    """A text's keys and values in trees. Asking does not change it, and the trees are not copied for a question."""
+
+    model: Any
+    ids: Tensor  # (1, n)
+    cache: DynamicCache
+
+    def branch(self, batch: int = 1) -> DynamicCache:
+        """A cache for `batch` continuations of the text, to be used with `model.generate` or the model itself.
+
+        What comes after the text joins the trees in whole pieces only; until then it is read exactly.
+        """
+        cache = copy.copy(self.cache)
+        layers: list[Any] = [copy.copy(layer) for layer in self.cache.layers]
+        for layer in layers:
+            if isinstance(layer, TreeLayer):
+                layer.continue_document()
+            layer.batch_repeat_interleave(batch)
+        cache.layers = layers
+        return cache
+
+    def ask(self, questions: Questions, attention_mask: Tensor | None = None, **settings: Any) -> Any:
+        """What `generate` adds after the text and each question: new tokens only, (B, new), answers padded at the end.
+
+        A question is token ids; of several, the shorter are padded on the left, or as `attention_mask` (B, q) tells.
+        `settings` are those of `generate`; with `return_dict_in_generate` all that it returns comes back.
+        """
+        ids, mask = padded(questions, attention_mask, self.ids.device, self.pad)
+        if len(ids) > 1 and not bool(mask.all()) and any(self.cache.is_sliding):
+            return self.ask_in_turn(ids, mask, settings)
+        batch = len(ids)
+        whole = torch.cat([self.ids.expand(batch, -1), ids], 1)
+        seen = torch.cat([torch.ones_like(self.ids).expand(batch, -1), mask], 1)
+        result = self.model.generate(whole, attention_mask=seen, past_key_values=self.branch(batch), **settings)
+        return result[:, whole.shape[1] :] if isinstance(result, Tensor) else result
+
+    def ask_in_turn(self, ids: Tensor, mask: Tensor, settings: dict[str, Any]) -> Tensor:
+        """A sliding window counts padding as tokens: with such layers, questions of unequal length go one by one."""
+        if settings.get("return_dict_in_generate"):
+            raise UsageError("return_dict_in_generate: this model has sliding windows; ask questions of one length")
+        answers = [self.ask(row[real != 0], **settings) for row, real in zip(ids, mask, strict=True)]
+        longest = max(answer.shape[1] for answer in answers)
+        return torch.cat([F.pad(answer, (0, longest - answer.shape[1]), value=self.pad) for answer in answers])
+
+    @property
+    def pad(self) -> int:
+        """What stands where a question is shorter than others: it is masked, so any token will do."""
+        own = self.model.generation_config.pad_token_id
+        return own if isinstance(own, int) else 0
+
+    def save(self, path: str | Path) -> None:
+        """Into one safetensors file, for `model.load_document`."""
+        save_cache(Path(path), self.model, self.ids, self.cache)
+
+
+def read_document(model: Any, ids: Any, chunk: int, leaves: str | torch.device | None) -> KeptDocument:
+    """Run a text (n,) or (1, n) through the model, `chunk` tokens at a time."""
+    ids = torch.as_tensor(ids, device=model.device)
+    ids = ids[None] if ids.ndim == 1 else ids
+    if ids.ndim != 2 or len(ids) != 1 or not ids.shape[1] or ids.is_floating_point():
+        raise UsageError(f"a document of shape {tuple(ids.shape)}: it must be the token ids of one text, at least one")
+    if chunk < 1:
+        raise UsageError(f"chunk={chunk}: it must be a positive number of tokens")
+    cache = model.new_cache()
+    trees = [layer for layer in cache.layers if isinstance(layer, TreeLayer)]
+    for layer in trees:
+        layer.reading_all = model.vcc.prefill == "exact"
+        layer.leaves_on = None if leaves is None else torch.device(leaves)
+    with torch.no_grad():
+        for part in ids.split(chunk, 1):
+            model(part, past_key_values=cache, logits_to_keep=1)
+    for layer in trees:
+        layer.reading_all = False
+    return KeptDocument(model, ids, cache)
+
+
+def load_document(model: Any, path: Path, leaves: str | None, verify: bool | None) -> KeptDocument:
+    ids, cache = load_cache(path, model, model.new_cache(), leaves, verify)
+    return KeptDocument(model, ids, cache)
+
+
+def padded(questions: Any, mask: Tensor | None, device: torch.device, pad: int) -> tuple[Tensor, Tensor]:
+    """Questions as ids and mask (B, q)."""
+    if not isinstance(questions, Tensor):
+        first = questions[0] if isinstance(questions, Sequence) and len(questions) else None
+        if isinstance(questions, str) or isinstance(first, str) or not isinstance(first, (int, Tensor, Sequence)):
+            raise UsageError(
+                f"questions={questions!r:.60}: they must be token ids, of one question or of each of several"
+            )
+        rows = [questions] if isinstance(first, int) else list(questions)
+        tensors = [torch.as_tensor(row) for row in rows]
+        if mask is not None:
+            raise UsageError("an attention_mask goes with questions in one tensor; of a list the padding is known")
+        longest = max(len(row) for row in tensors)
+        questions = torch.full((len(rows), longest), pad)
+        mask = torch.zeros(len(rows), longest, dtype=torch.int64)
+        for i, row in enumerate(tensors):
+            questions[i, longest - len(row) :] = row
+            mask[i, longest - len(row) :] = 1
+    ids = questions[None] if questions.ndim == 1 else questions
+    if ids.ndim != 2 or not ids.numel():
+        raise UsageError(f"questions of shape {tuple(ids.shape)}: they must be (q,) or (B, q), with at least one token")
+    mask = torch.ones_like(ids) if mask is None else mask.view(ids.shape)
+    return ids.to(device), mask.to(device)

@@ -1,0 +1,1 @@
+"""One step of a decoder over a tree of keys, as Triton kernels."""

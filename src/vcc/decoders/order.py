@@ -1,0 +1,52 @@
+"""`order_by_key`: similar keys side by side, so that a segment's mean stands for all of them.
+
+By position, a token that many attend to (a sink) would be averaged with neighbours that nobody attends to, and be lost.
+"""
+
+import torch
+from torch import Tensor
+
+from vcc.core.rows import sum_dtype
+
+ROUNDS = 8  # of power iteration; the axis need only be good enough to split along
+
+
+def order_by_key(keys: Tensor, leaf: int) -> Tensor:
+    """The order of keys (..., n, D) in which every `leaf` neighbours are alike, as a permutation (..., n).
+
+    Keys are split at the median along their main axis, and each half again, until a part is one leaf. Parts are whole
+    numbers of leaves, as equal as can be; only the last leaf may be short. The same keys give the same order.
+    """
+    n = keys.shape[-2]
+    flat = keys.detach().reshape(-1, n, keys.shape[-1]).to(sum_dtype(keys.dtype))  # (G, n, D)
+    order = torch.arange(n, device=keys.device).expand(len(flat), n).contiguous()
+    parts = [(0, n)]
+    while parts := [part for part in parts if part[1] > leaf]:
+        halves = []
+        for size in sorted({size for _, size in parts}):  # parts of a level have few sizes: each is one batch
+            starts = torch.tensor([start for start, other in parts if other == size], device=keys.device)
+            places = (starts[:, None] + torch.arange(size, device=keys.device)).flatten()
+            inside = order[:, places]
+            members = flat.gather(1, inside[..., None].expand(-1, -1, flat.shape[-1]))
+            along = along_main_axis(members.unflatten(1, (len(starts), size)))
+            sorted_inside = inside.unflatten(1, (len(starts), size)).gather(2, along.sort(dim=2, stable=True).indices)
+            order[:, places] = sorted_inside.flatten(1)
+            left = (-(-size // leaf) + 1) // 2 * leaf
+            halves += [half for start in starts.tolist() for half in ((start, left), (start + left, size - left))]
+        parts = halves
+    return order.view(keys.shape[:-1])
+
+
+def along_main_axis(keys: Tensor) -> Tensor:
+    """Where keys (..., n, D) lie along the direction in which they differ most, (..., n), by power iteration.
+
+    It starts from the coordinate that varies most, which the main axis is seldom orthogonal to, and points up it.
+    """
+    centred = keys - keys.mean(-2, keepdim=True)
+    widest = centred.square().sum(-2).argmax(-1)[..., None, None].expand(*centred.shape[:-1], 1)
+    along = centred.gather(-1, widest)  # (..., n, 1)
+    for _ in range(ROUNDS):
+        axis = centred.mT @ along  # (..., D, 1)
+        axis = axis / axis.norm(dim=-2, keepdim=True).clamp(min=torch.finfo(axis.dtype).tiny)
+        along = centred @ axis
+    return along[..., 0]

@@ -1,0 +1,215 @@
+"""`KeyTree`: keys and values that never change, ordered, with the means of their segments above them.
+
+`core.tree.SegmentTree` keeps differences in float32, because layers add to its nodes. Nothing is ever added here:
+tokens stay as the model made them, in its own type, and are read back bit for bit.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from vcc.core.rows import sum_dtype
+from vcc.core.tree import siblings
+from vcc.decoders.order import order_by_key
+
+NOWHERE = -1  # the column of storage that holds no token
+
+
+@dataclass(frozen=True)
+class KeyTree:
+    """Ordered tokens of E sequences and H KV heads, padded to N, a multiple of the coarsest scale."""
+
+    scales: tuple[int, ...]
+    keys: Tensor  # (E, H, N, D); keys and values may be on another device, or on disk, than the means
+    values: Tensor  # (E, H, N, D)
+    columns: Tensor  # (E, H, N) of the sequence, where each token stands
+    key_means: tuple[Tensor, ...]  # (E, H, N / s, D) for each scale s but the last
+    value_means: tuple[Tensor, ...]
+    spreads: tuple[Tensor, ...]  # (E, H, N / s, G) how far keys are from their mean, for each scale s but the last
+    lengths: tuple[int, ...]  # tokens of each sequence, all of them in whole nodes
+
+    @cached_property
+    def node_counts(self) -> Tensor:
+        """(E,) nodes of the coarsest scale that each sequence has; on the device of the means."""
+        counts = [length // self.scales[0] for length in self.lengths]
+        return torch.tensor(counts, dtype=torch.int32, device=self.key_means[0].device)
+
+    @property
+    def spread_rows(self) -> float:
+        """What a node's spread is in rows: a row is a key and a value."""
+        return self.spreads[0].shape[3] / (self.keys.shape[3] + self.values.shape[3])
+
+    @property
+    def even(self) -> bool:
+        return min(self.lengths) == self.keys.shape[2]
+
+    def real_nodes(self, scale: int) -> Tensor | None:
+        """(E, N / s) which nodes hold tokens; None: all."""
+        if self.even:
+            return None
+        device = self.key_means[0].device
+        lengths = torch.tensor(self.lengths, device=device)
+        return torch.arange(0, self.keys.shape[2], scale, device=device) < lengths[:, None]
+
+
+def empty_tree(scales: tuple[int, ...], keys: Tensor, leaves_on: torch.device, spread: int) -> KeyTree:
+    """A tree of no tokens for keys like these (B, H, n, D), which it will keep on a device of their own, with at most
+    `spread` numbers for how far the keys of a node are from their mean."""
+    none = keys[:, :, :0]
+    means, leaves = (none,) * (len(scales) - 1), none.to(leaves_on)
+    columns = torch.zeros(none.shape[:3], dtype=torch.int32, device=leaves_on)
+    spreads = tuple(grouped(part, groups(keys.shape[3], spread)) for part in means)
+    return KeyTree(scales, leaves, leaves, columns, means, means, spreads, (0,) * len(keys))
+
+
+def select(tree: KeyTree, elements: Tensor) -> KeyTree:
+    """The sequences `elements` (B,) of a tree, as a tree."""
+
+    def taken(values: Tensor) -> Tensor:
+        return values.index_select(0, elements.to(values.device))
+
+    return replace(
+        tree,
+        keys=taken(tree.keys),
+        values=taken(tree.values),
+        columns=taken(tree.columns),
+        key_means=tuple(map(taken, tree.key_means)),
+        value_means=tuple(map(taken, tree.value_means)),
+        spreads=tuple(map(taken, tree.spreads)),
+        lengths=tuple(tree.lengths[element] for element in elements.tolist()),
+    )
+
+
+def in_order_of_columns(tree: KeyTree, element: Tensor, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens [start, stop) of some sequences (e,) as they stood in the text: keys, values (e, H, n, D), columns (e, n).
+
+    `start` is where a piece starts: pieces lie one after the other, only inside of one are tokens reordered.
+    """
+    element = element.to(tree.keys.device)
+    columns, back = tree.columns[element, :, start:stop].sort(2)
+    keys, values = (take_tokens(part[element, :, start:stop], back) for part in (tree.keys, tree.values))
+    return keys, values, columns[:, 0].long()
+
+
+def write_tokens(
+    tree: KeyTree,
+    element: Tensor,
+    start: int,
+    tokens: tuple[Tensor, Tensor, Tensor],
+    piece: int,
+    by_key: bool,
+) -> KeyTree:
+    """The tree in which sequences `element` (e,) go on at `start` with tokens in the order of the text: keys and values
+    (e, H, n, D), columns (e, n). They are ordered in pieces, the last of which may be short."""
+    keys, values, columns = tokens
+    spread = columns[:, None].expand(keys.shape[:3])
+    if by_key:
+        order = order_of_pieces(keys, piece, tree.scales)
+        keys, values, spread = take_tokens(keys, order), take_tokens(values, order), spread.gather(2, order)
+    lengths = list(tree.lengths)
+    for each in element.tolist():
+        lengths[each] = start + keys.shape[2]
+    room = max(lengths)
+
+    def written(old: Tensor, new: Tensor, scale: int = 1, empty: float = 0.0) -> Tensor:
+        size, begin = room // scale, start // scale
+        target = old.new_full((old.shape[0], old.shape[1], size, *old.shape[3:]), empty)
+        kept = min(size, old.shape[2])
+        target[:, :, :kept] = old[:, :, :kept]
+        target[element.to(old.device), :, begin : begin + new.shape[2]] = new.to(old.device, old.dtype)
+        return target
+
+    above = list(zip(tree.scales[:-1], tree.key_means, tree.value_means, tree.spreads, strict=True))
+    return replace(
+        tree,
+        keys=written(tree.keys, keys),
+        values=written(tree.values, values),
+        columns=written(tree.columns, spread, empty=NOWHERE),
+        key_means=tuple(written(means, segment_means(keys, scale), scale) for scale, means, _, _ in above),
+        value_means=tuple(written(means, segment_means(values, scale), scale) for scale, _, means, _ in above),
+        spreads=tuple(
+            written(spread, segment_spreads(keys, scale, spread.shape[3]), scale) for scale, _, _, spread in above
+        ),
+        lengths=tuple(lengths),
+    )
+
+
+def cut_back(tree: KeyTree, lengths: tuple[int, ...]) -> KeyTree:
+    """The tree without all tokens from `lengths` on, where pieces start."""
+    room = max(lengths)
+    kept = [min(length, room) for length in lengths]  # storage beyond a sequence's own length is not read
+    return replace(
+        tree,
+        keys=tree.keys[:, :, :room],
+        values=tree.values[:, :, :room],
+        columns=beyond(tree.columns[:, :, :room], kept),
+        key_means=tuple(m[:, :, : room // s] for s, m in zip(tree.scales, tree.key_means, strict=False)),
+        value_means=tuple(m[:, :, : room // s] for s, m in zip(tree.scales, tree.value_means, strict=False)),
+        spreads=tuple(m[:, :, : room // s] for s, m in zip(tree.scales, tree.spreads, strict=False)),
+        lengths=tuple(kept),
+    )
+
+
+def beyond(columns: Tensor, lengths: list[int]) -> Tensor:
+    """Columns (E, H, N), with no token from each sequence's length on."""
+    ends = torch.tensor(lengths, device=columns.device)[:, None, None]
+    return columns.masked_fill(torch.arange(columns.shape[2], device=columns.device) >= ends, NOWHERE)
+
+
+def order_of_pieces(keys: Tensor, piece: int, scales: tuple[int, ...]) -> Tensor:
+    """(e, H, n): the order of keys (e, H, n, D), found piece by piece; what is left over is a piece of its own."""
+    n = keys.shape[2]
+    whole = n // piece * piece
+    parts = []
+    if whole:
+        pieces = order_inside(keys[:, :, :whole].unflatten(2, (whole // piece, piece)), scales)
+        starts = torch.arange(0, whole, piece, device=keys.device)[:, None]
+        parts.append((pieces + starts).flatten(2))
+    if n > whole:
+        parts.append(order_inside(keys[:, :, whole:], scales) + whole)
+    return torch.cat(parts, 2)
+
+
+def order_inside(keys: Tensor, scales: tuple[int, ...]) -> Tensor:
+    """The order of one piece (..., n, D): by the coarsest scale, then inside each of its nodes by the next."""
+    order = order_by_key(keys, scales[0])
+    for coarse, fine in zip(scales[:-2], scales[1:-1], strict=True):
+        blocks = order.unflatten(-1, (order.shape[-1] // coarse, coarse))
+        members = keys.gather(-2, order[..., None].expand(keys.shape)).unflatten(-2, blocks.shape[-2:])
+        order = blocks.gather(-1, order_by_key(members, fine)).flatten(-2)
+    return order
+
+
+def segment_means(tokens: Tensor, scale: int) -> Tensor:
+    """(e, H, n, D) -> (e, H, n / s, D)."""
+    flat = tokens.flatten(0, 1)
+    means = siblings(flat, scale).to(sum_dtype(tokens.dtype)).mean(2)
+    return means.to(tokens.dtype).unflatten(0, tokens.shape[:2])
+
+
+def segment_spreads(keys: Tensor, scale: int, count: int) -> Tensor:
+    """(e, H, n, D) -> (e, H, n / s, G): the variance of the keys of a segment, of features that are alike together."""
+    wide = keys.to(sum_dtype(keys.dtype)).unflatten(2, (keys.shape[2] // scale, scale))
+    return (grouped(wide.var(3, correction=0), count) * (count / keys.shape[3])).to(keys.dtype)
+
+
+def groups(width: int, wanted: int) -> int:
+    """Into how many groups the features of a head are put: at most as many as wanted, all of one size."""
+    return math.gcd(width // 2, wanted) if wanted and width % 2 == 0 else min(wanted, 1)
+
+
+def grouped(features: Tensor, count: int) -> Tensor:
+    """(..., D) -> (..., G): sums of neighbouring features, in both halves, which rotary positions turn together."""
+    if count == 0:
+        return features[..., :0]
+    width = features.shape[-1]
+    halves = features.unflatten(-1, (2, count, width // 2 // count) if width % 2 == 0 else (1, 1, width))
+    return halves.sum((-3, -1))
+
+
+def take_tokens(tokens: Tensor, index: Tensor) -> Tensor:
+    """Of tokens (e, H, n, D), those at index (e, H, k)."""
+    return tokens.gather(2, index[..., None].expand(-1, -1, -1, tokens.shape[3]))

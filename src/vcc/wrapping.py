@@ -1,0 +1,41 @@
+"""`vcc.wrap` and `vcc.unwrap`: what is wrapped how depends on the settings, which are of an encoder or of a decoder."""
+
+from typing import Any, TypeVar
+
+from transformers import PreTrainedModel
+
+from vcc.config import VccConfig
+from vcc.decoders.config import DecoderConfig
+from vcc.decoders.cross import is_encoder_decoder, unwrap_cross, wrap_cross
+from vcc.decoders.wrap import is_decoder, unwrap_decoder, wrap_decoder
+from vcc.errors import UsageError
+from vcc.hosts.wrap import unwrap as unwrap_encoder
+from vcc.hosts.wrap import wrap as wrap_encoder
+
+Model = TypeVar("Model", bound=PreTrainedModel)
+
+
+def wrap(
+    model: Model, config: VccConfig | DecoderConfig, max_length: int | None = None, tokenizer: Any = None
+) -> Model:
+    """A model that reads long inputs, sharing its weights with `model`, which stays as it is.
+
+    With a `VccConfig` an encoder is compressed (`vcc.hosts.wrap` has what `max_length` and `tokenizer` are for); with a
+    `DecoderConfig` a causal language model keeps its keys and values in trees, and an encoder-decoder, its encoder
+    compressed or not, the keys and values of its cross-attention.
+    """
+    if isinstance(config, DecoderConfig):
+        if max_length is not None or tokenizer is not None:
+            raise UsageError("max_length and tokenizer are for encoders; a decoder takes a DecoderConfig alone")
+        return wrap_cross(model, config) if is_encoder_decoder(model) else wrap_decoder(model, config)
+    if is_decoder(model):
+        raise UsageError(
+            f"{type(model).__name__} is a causal language model, whose settings are a vcc.DecoderConfig, not a "
+            f"{type(config).__name__}: vcc.wrap(model, vcc.DecoderConfig())"
+        )
+    return wrap_encoder(model, config, max_length, tokenizer)
+
+
+def unwrap(model: Model) -> Model:
+    """The untouched Hugging Face model, sharing its weights; a model that is not wrapped comes back as it is."""
+    return unwrap_encoder(unwrap_decoder(unwrap_cross(model)))

@@ -1,0 +1,172 @@
+"""What the benchmarks of decoders rest on: methods that see what they say they do, trials that hold their answers."""
+
+import json
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks import decoders_gpu
+from benchmarks.decoder_methods import METHODS, Groups, Probe, Reading, Seen, attend_seen, by_key, by_kmeans
+from benchmarks.decoder_results import Result, Results, summary, tables
+from benchmarks.decoder_tasks import TASKS, right, trials
+from benchmarks.decoder_texts import cache_of, cut, read_on
+from benchmarks.decoders import OURS, Trees
+from tests.decoders.models import ids, tiny
+
+N, NEW = 400, 12
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return tiny("llama").float()
+
+
+@pytest.fixture(scope="module")
+def text() -> torch.Tensor:
+    return ids(1, N + NEW)[0]
+
+
+@pytest.fixture(scope="module")
+def prefix(model: Any, text: torch.Tensor) -> Any:
+    return read_on(model, text[:N], [])
+
+
+@torch.inference_mode()
+def test_all_methods_that_open_all_are_the_model_itself(model: Any, text: torch.Tensor, prefix: Any) -> None:
+    wanted = model(text[None, N:], past_key_values=cache_of(model, prefix)).logits[0]
+    probe = Probe(model, text[:N], prefix)
+    assert model.config._attn_implementation == "sdpa", "the model is as it was"
+    for name in METHODS:
+        found, rows = probe.logits(text[N:], name, opened=N)
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-4)
+        assert rows >= N + (NEW + 1) / 2
+        fewer, fewer_rows = probe.logits(text[N:], name, opened=2)
+        if name not in ("dense", "watch"):
+            # First and last tokens, two leaves of 16, a row for each of 20 groups, and half of the new ones.
+            assert fewer_rows <= 16 + 64 + 2 * 16 + 20 + (NEW + 1) / 2 and not torch.allclose(fewer, wanted, atol=1e-3)
+    ours, rows = Trees(model, prefix).logits(text[N:], "1000")
+    torch.testing.assert_close(ours, wanted, rtol=0, atol=1e-4)
+
+
+def test_a_prefix_goes_on_from_a_shorter_one_and_from_a_file(
+    model: Any, text: torch.Tensor, prefix: Any, tmp_path: Path
+) -> None:
+    half = read_on(model, text[: N // 2], [], tmp_path / "half.safetensors")
+    for _ in range(2):  # made, then read
+        whole = read_on(model, text[:N], half, tmp_path / "rest.safetensors")
+        for (k, v), (own_k, own_v) in zip(prefix, whole, strict=True):
+            torch.testing.assert_close(k, own_k, rtol=0, atol=2e-2)
+            torch.testing.assert_close(v, own_v, rtol=0, atol=2e-2)
+    assert cut(whole, 0, 7)[0][0].shape[2] == 7
+
+
+def test_closed_groups_are_their_means() -> None:
+    torch.manual_seed(0)
+    q, k, v = torch.randn(1, 2, 3, 4), torch.randn(1, 16 + 8 + 64, 4), torch.randn(1, 16 + 8 + 64, 4)
+    reading = Reading(q, k, v, torch.randn(1, 3, 4), torch.randn(1, 3, 4))
+    labels = torch.tensor([[0, 0, 1, 1, 1, 0, 2, 2]])
+    inner_k, inner_v = k[:, 16:24], v[:, 16:24]
+    means = [torch.stack([part[0, labels[0] == g].mean(0) for g in range(3)])[None] for part in (inner_k, inner_v)]
+    groups = Groups(labels, means[0], means[1], torch.tensor([[3.0, 3.0, 2.0]]))
+    opened = torch.tensor([False, True, False])
+    seen = Seen(opened[labels][:, None].expand(-1, 3, -1), (~opened).expand(1, 3, -1))
+    found, rows = attend_seen(reading, seen, groups)
+    for part, mean in ((k, means[0]), (v, means[1])):
+        part[0, 16:24] = torch.where(opened[labels[0], None], part[0, 16:24], mean[0, labels[0]])
+    for token in range(3):
+        rows_k, rows_v = (torch.cat([a, b[:, : token + 1]], 1) for a, b in ((k, reading.new_k), (v, reading.new_v)))
+        weights = (q[:, :, token : token + 1] @ rows_k[:, None].mT).softmax(3)
+        torch.testing.assert_close(found[:, :, token : token + 1], weights @ rows_v[:, None], rtol=0, atol=1e-5)
+        assert rows[0, token] == 16 + 64 + 3 + 3 + token + 1
+
+
+def test_groups_are_whole_and_tighter_the_more_they_mind_the_keys() -> None:
+    torch.manual_seed(0)
+    keys = torch.randn(2, 256, 8) * torch.tensor([9.0, 5, 3, 2, 1, 1, 1, 1])
+    labels = by_key(keys, 16, piece=128)
+    for head in range(2):
+        assert labels[head].bincount().tolist() == [16] * 16
+        assert labels[head, :128].max() == 7 and labels[head, 128:].min() == 8
+
+    def spread(labels: torch.Tensor) -> float:
+        parts = [keys[h, labels[h] == g] for h in range(2) for g in range(16)]
+        return sum(float((part - part.mean(0)).square().sum()) for part in parts if len(part))
+
+    assert spread(by_kmeans(keys, 16)) < spread(labels) < 0.8 * spread(torch.arange(256).div(16).long().expand(2, -1))
+
+
+class Letters:
+    """A tokenizer of bytes."""
+
+    def __call__(self, text: str, **_: Any) -> Any:
+        found = torch.tensor([list(text.encode())])
+        return type("Encoding", (), {"input_ids": found})
+
+
+class Words:
+    """A tokenizer whose tokens are whole words."""
+
+    def __init__(self) -> None:
+        names = ["".join(chr(97 + i // k % 26) for k in (1, 26, 676, 1, 26)) for i in range(20000)]
+        self.words = list(dict.fromkeys(f" {name}" for name in names))
+        self.places = {word: place for place, word in enumerate(self.words)}
+
+    def __call__(self, text: str, **_: Any) -> Any:
+        found = [self.places.get(word, len(self.places)) for word in re.findall(r" ?[^ ,]+|,", text)]
+        return type("Encoding", (), {"input_ids": torch.tensor([found])})
+
+    def decode(self, tokens: list[int]) -> str:
+        return self.words[tokens[0]] if tokens[0] < len(self.words) else ""
+
+
+@pytest.mark.parametrize("task", ["passkey", "needle", "variables"])
+def test_trials_hold_their_answers_and_are_as_long_as_asked(task: str) -> None:
+    hay = torch.tensor(list(b"A sentence that says nothing at all. " * 120))
+    [trial, again] = [next(trials(task, Letters(), iter([hay]), 3000)) for _ in range(2)]
+    assert len(trial.context) == 3000 and torch.equal(trial.context, again.context)
+    text = bytes(trial.context.tolist()).decode()
+    for question in trial.questions:
+        answer = bytes(question.answer.tolist()).decode()
+        assert answer.split()[-1] in text
+        perfect = torch.nn.functional.one_hot(question.answer, 256).float()
+        assert right(question, perfect) == 1.0 and right(question, perfect.roll(1, 1)) == 0.0
+
+
+def test_common_words_are_found_by_what_is_likely_next() -> None:
+    [question] = (trial := TASKS["common words"](Words(), torch.zeros(0), 900, random.Random(1))).questions
+    assert question.choices is not None and len(question.answer) == 10 and len(question.choices) > 20
+    times = torch.bincount(trial.context, minlength=20001)
+    assert times[question.answer].min() > times[question.choices].max() > 0
+    logits = torch.zeros(1, 20001)
+    logits[0, question.answer] = 1.0
+    assert right(question, logits) == 1.0 and right(question, -logits) == 0.0
+    logits[0, question.answer[:4]] = -1.0
+    assert right(question, logits) == pytest.approx(0.6)
+
+
+def test_results_are_kept_and_summed_up(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    results = Results(file)
+    for number, dense in enumerate((2.0, 3.0, 4.0)):
+        results.add(Result("books", f"t{number}", 4096, "dense", "", dense, 4096))
+        results.add(Result("books", f"t{number}", 4096, OURS, "8", dense + 0.01 * (number + 1), 500 + number))
+    results.add(Result("books", "alone", 4096, OURS, "8", 9.0, 1))
+    file.write_text(file.read_text() + '{"task": "books", "te')  # killed while writing
+    again = Results(file)
+    assert again.known == results.known
+    [line] = summary(again.known.values(), "books", 4096)
+    assert line.texts == 3 and line.rows == 501 and abs(line.mean - (2.718281828**0.02 - 1)) < 1e-6
+    assert line.low <= line.mean <= line.high
+    assert "| **VCC** | 8 | 501 | 12.2% | +2.0% |" in tables(again.known.values())
+
+
+def test_times_are_taken_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    decoders_gpu.decoders_gpu(tmp_path, small=True)
+    for part in ("token", "build", "offload", "cross"):
+        results = json.loads((tmp_path / f"{part}.json").read_text())["results"]
+        assert results and all(one["ms"] > 0 and one["beside_ms"] > 0 for one in results)
+    assert "T5, 8 tokens" in capsys.readouterr().out

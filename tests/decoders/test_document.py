@@ -1,0 +1,104 @@
+"""Read once, ask many: questions continue a text that was read before, in a batch, or in another process."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import vcc
+from tests.decoders.models import CLOSED, OPEN, SMALL, ids, tiny
+from vcc.errors import DocumentError, UsageError
+
+GREEDY = {"max_new_tokens": 12, "do_sample": False}
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
+def test_questions_to_an_open_document_get_the_untouched_models_answers(family: str) -> None:
+    model, text = tiny(family), ids(1, 75)
+    questions = [ids(1, n, seed=n)[0] for n in (5, 9, 2)]
+    document = vcc.wrap(model, OPEN).read(text, chunk=20)
+    together = document.ask(questions, **GREEDY)
+    for question, answer in zip(questions, together, strict=True):
+        whole = torch.cat([text, question[None]], 1)
+        expected = model.generate(whole, **GREEDY)[0, whole.shape[1] :]
+        assert torch.equal(answer, expected)
+        assert torch.equal(document.ask(question, **GREEDY)[0], expected)
+
+
+def test_asking_a_closed_document_does_not_change_it() -> None:
+    document = vcc.wrap(tiny(), CLOSED).read(ids(1, 75)[0])
+    trees = [layer.tree for layer in document.cache.layers]
+    first = document.ask(ids(1, 5), **GREEDY)
+    document.ask(ids(4, 30, seed=3), max_new_tokens=40, do_sample=False)  # long enough to make the branch grow
+    assert torch.equal(document.ask(ids(1, 5), **GREEDY), first)
+    assert trees == [layer.tree for layer in document.cache.layers]
+
+
+def test_reading_is_exact_however_it_is_parted() -> None:
+    """Also where the last part is short enough to count as a step."""
+    wrapped, text = vcc.wrap(tiny(), CLOSED), ids(1, 75)
+    caches = [wrapped.read(text, chunk=chunk).cache for chunk in (75, 70, 16)]
+    for cache in caches[1:]:
+        for layer, other in zip(cache.layers, caches[0].layers, strict=True):
+            torch.testing.assert_close(layer.in_columns()[0], other.in_columns()[0], rtol=0, atol=1e-12)
+
+
+NEW_PROCESS = """
+import sys, torch, vcc
+from tests.decoders.models import CLOSED, GREEDY_SETTINGS, ids, tiny
+document = vcc.wrap(tiny(), CLOSED).load_document(sys.argv[1])
+print(document.ask(ids(2, 7, seed=9), **GREEDY_SETTINGS).tolist())
+"""
+
+
+def test_a_saved_document_answers_the_same_in_a_new_process(tmp_path: Path) -> None:
+    path = tmp_path / "text.safetensors"
+    document = vcc.wrap(tiny(), CLOSED).read(ids(1, 75))
+    document.save(path)
+    assert [file.name for file in tmp_path.iterdir()] == ["text.safetensors"]
+    script = NEW_PROCESS.replace("GREEDY_SETTINGS, ", "").replace("GREEDY_SETTINGS", repr(GREEDY))
+    run = [sys.executable, "-c", script, str(path)]
+    done = subprocess.run(run, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=True)
+    assert done.stdout.splitlines()[-1] == str(document.ask(ids(2, 7, seed=9), **GREEDY).tolist())
+
+
+@pytest.mark.parametrize("leaves", ["disk", "cpu", "device"])
+def test_leaves_may_be_anywhere(tmp_path: Path, leaves: str) -> None:
+    wrapped = vcc.wrap(tiny("gemma3"), CLOSED)
+    document = wrapped.read(ids(1, 75), leaves="cpu")
+    document.save(tmp_path / "text")
+    loaded = wrapped.load_document(tmp_path / "text", leaves=leaves, verify=True)
+    settings = {"max_new_tokens": 40, "do_sample": False}  # more than a piece joins the tree
+    assert torch.equal(loaded.ask(ids(1, 5), **settings), document.ask(ids(1, 5), **settings))
+
+
+def test_other_models_settings_and_damage_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    wrapped = vcc.wrap(tiny(), CLOSED)
+    wrapped.read(ids(1, 75)).save(path)
+    with pytest.raises(DocumentError, match="another model"):
+        vcc.wrap(tiny(seed=5), CLOSED).load_document(path)
+    with pytest.raises(DocumentError, match="other settings"):
+        vcc.wrap(tiny(), vcc.DecoderConfig(**SMALL | {"first": 4})).load_document(path)
+    more = vcc.wrap(tiny(), vcc.DecoderConfig(**SMALL, budget=5)).load_document(path)  # another budget is no other tree
+    assert more.ask(ids(1, 5), **GREEDY).shape == (1, 12)
+    whole = path.read_bytes()
+    for damaged in (whole[: len(whole) // 2], whole[:5], b"", whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:]):
+        path.write_bytes(damaged)
+        with pytest.raises(DocumentError, match="text"):
+            wrapped.load_document(path)
+    with pytest.raises(DocumentError, match="no such file"):
+        wrapped.load_document(tmp_path / "nothing")
+
+
+def test_what_is_no_text_and_no_question_is_refused() -> None:
+    wrapped = vcc.wrap(tiny(), CLOSED)
+    for text in (ids(2, 20), ids(1, 20)[:, :0], ids(1, 20).double()):
+        with pytest.raises(UsageError, match="one text"):
+            wrapped.read(text)
+    document = wrapped.read(ids(1, 20))
+    for question in ("who?", [], ids(1, 20)[:, :0]):
+        with pytest.raises(UsageError, match="question"):
+            document.ask(question)
