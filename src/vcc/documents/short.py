@@ -1,7 +1,8 @@
 """Short where short is asked: "How much insurance ...?" is answered by the amount, in the sentence that holds it.
 
 A reader of contracts likes whole clauses. Where a question asks for a sum, a number, a date, a stretch of time or an
-address, what is shown of a span is the expression of that kind in it; and a span without any is less likely to be the answer.
+address, what is shown of a span is the expression of that kind in it; and a span without any is less likely to be the
+answer.
 """
 
 import re
