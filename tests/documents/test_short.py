@@ -20,6 +20,7 @@ from vcc.documents.short import LOST, kind_asked, ranked, shortened
         ("When does it end?", "continues until February 28, 2029 unless renewed", "February 28, 2029"),
         ("On what date was it signed?", "dated the 3rd day of May, 1999 in London", "3rd day of May, 1999"),
         ("In which year was it built?", "It was built in 1871.", "1871"),
+        ("What is the email address?", "write to:help@example.com, please", "help@example.com"),
         ("When was it?", "no date at all", "no date at all"),
     ],
 )  # fmt: skip

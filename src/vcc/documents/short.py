@@ -1,7 +1,8 @@
 """Short where short is asked: "How much insurance ...?" is answered by the amount, in the sentence that holds it.
 
-A reader of contracts likes whole clauses. Where a question asks for a sum, a number, a date or a stretch of time, what
-is shown of a span is the expression of that kind in it; and a span without any is less likely to be the answer.
+A reader of contracts likes whole clauses. Where a question asks for a sum, a number, a date, a stretch of time or an
+address, what is shown of a span is the expression of that kind in it; and a span without any is less likely to be the
+answer.
 """
 
 import re
@@ -39,11 +40,13 @@ DATE = (
     rf"|{MONTH} \d{{4}}|\d{{4}}-\d\d-\d\d|\d{{1,2}}/\d{{1,2}}/\d{{2,4}}|\b(?:1[0-9]|20)\d\d\b)"
 )
 
+EMAIL = r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
 PRICES = "amount|price|fee|cost|sum|percentage|rate|salary|premium|cap|limit|share|portion|percent"
 TIMES = "second|minute|hour|day|week|month|year"
 KINDS = tuple(  # the first question that fits tells what is asked for
     (re.compile(rf"\W*(?:\w+\W+){{0,2}}?(?:{asks})", re.IGNORECASE), re.compile(rf"(?<!\w)(?:{kind})", re.IGNORECASE))
     for asks, kind in (
+        (r"(?:what|which|is there)\b.{0,25}\be-?mail\b", EMAIL),
         (
             rf"how (?:long|soon)\b|how many (?:{TIMES})s\b|(?:what|which)\b.{{0,40}}\b(?:period|duration)\b",
             SPAN_OF_TIME,
