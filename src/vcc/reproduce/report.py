@@ -132,5 +132,5 @@ def draw(pictures: Sequence[Picture], path: Path) -> None:
         axes.set_title(picture.title, loc="left")
         axes.grid(color="#e9ecef")
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(fontsize=8)
+        axes.legend(fontsize=8, loc="lower right")
     figure.savefig(path, dpi=150)
