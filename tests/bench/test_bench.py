@@ -410,6 +410,8 @@ def test_the_shapes_are_those_of_the_papers_models() -> None:
     assert round(parameters("led", "base", "whole") + words + positions) == 162
     with pytest.raises(UsageError, match="size=3b: roberta cannot have heads as wide"):
         bench(models=("t5", "roberta"), size="3b", preset="cpu")
+    with pytest.raises(UsageError, match="budget"):
+        bench(models=("vcc-bert",), scales=(256, 16, 1), budget=(90,), preset="cpu")
     with pytest.raises(UsageError, match="part=decoder: roberta has none"):
         bench(models=("t5", "roberta"), part="decoder", preset="cpu")
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import torch
 
-from vcc.bench.contenders import CONTENDERS, SIZES, Options, has_decoder
+from vcc.bench.contenders import CONTENDERS, SIZES, Options, has_decoder, reading
 from vcc.errors import UsageError
 
 LONGEST_TARGET = 1024  # tokens; LED's decoder has positions for no more
@@ -50,6 +50,8 @@ def check(settings: Settings) -> None:
             f"lengths={settings.lengths}, batch={settings.batch}, ragged={settings.ragged}: lengths are at least 32 "
             "tokens, a batch is at least 1 sequence, and ragged is at least 0 and less than 1"
         )
+    for length in settings.lengths:
+        reading(length, settings)  # checks itself
     alone = [model for model in settings.models if SIZES[settings.size].head and not of_t5(model)]
     if alone:
         raise UsageError(
