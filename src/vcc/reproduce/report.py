@@ -10,6 +10,7 @@ from typing import Any
 from vcc.files import write_whole
 
 OURS = "#c1121f"
+OTHERS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b", "#17becf", "#7f7f7f")
 Cell = str | float | None
 
 
@@ -119,7 +120,7 @@ def draw(pictures: Sequence[Picture], path: Path) -> None:
         for line, paper in lines:
             points = sorted((p for p in picture.points if (p.line, p.paper) == (line, paper)), key=lambda p: p.x)
             xs, ys = [p.x for p in points], [p.y for p in points]
-            color = OURS if is_ours(line) else f"C{others.index(line) % 10}"
+            color = OURS if is_ours(line) else OTHERS[others.index(line) % len(OTHERS)]
             filled = "white" if paper else color
             style: dict[str, Any] = {"ls": ":" if paper else "-", "marker": "s" if paper else "o", "ms": 5, "lw": 1}
             axes.plot(xs, ys, label=f"{line}, paper" if paper else line, color=color, mfc=filled, **style)
