@@ -68,7 +68,7 @@ def read_apart(
     rows, others = which.nonzero()[:, 0], (~which).nonzero()[:, 0]
     columns, held = extent.columns(rows)
     given = some_rows(inputs, rows, real.shape, columns)
-    given["attention_mask"] = some_rows({"real": real}, rows, real.shape, columns)["real"] & held
+    given["attention_mask"] = given["attention_mask"] * held
     near = dense(given)
     far = compressed(others) if len(others) else None
 
