@@ -55,7 +55,7 @@ def attention(
     """What Hugging Face calls in each layer. q, k, v (B, H, n, d) -> (B, n, H, d). Weights have no dropout: there is
     no matrix of them, as in MRA's own code."""
     B, H, n, d = q.shape
-    real = q.new_ones(B, n, dtype=bool) if attention_mask is None else attention_mask.bool()
+    real = q.new_ones(B, n, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
     real = real[:, None, :].expand(B, H, n).flatten(0, 1)
     pattern = read_pattern(getattr(module.config, KEY))
     blocks = Blocks.of(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), real, pattern.block, scaling)

@@ -37,28 +37,27 @@ def to_longformer(model: PreTrainedModel, length: int, window: int | tuple[int, 
         )
     config = model.config
     offset = config.pad_token_id + 1  # Longformer counts positions from behind the padding token's, as RoBERTa does
-    made = HEADS[head](
-        hf.LongformerConfig(
-            vocab_size=config.vocab_size,
-            hidden_size=config.hidden_size,
-            num_hidden_layers=config.num_hidden_layers,
-            num_attention_heads=config.num_attention_heads,
-            intermediate_size=config.intermediate_size,
-            hidden_act=config.hidden_act,
-            hidden_dropout_prob=config.hidden_dropout_prob,
-            attention_probs_dropout_prob=config.attention_probs_dropout_prob,
-            type_vocab_size=config.type_vocab_size,
-            initializer_range=config.initializer_range,
-            layer_norm_eps=config.layer_norm_eps,
-            max_position_embeddings=length + offset,
-            pad_token_id=config.pad_token_id,
-            bos_token_id=config.bos_token_id,
-            eos_token_id=config.eos_token_id,
-            sep_token_id=config.sep_token_id if getattr(config, "sep_token_id", None) is not None else 2,
-            num_labels=config.num_labels,
-            attention_window=window if isinstance(window, int) else list(window),
-        )
-    ).to(dtype=model.dtype, device=model.device)
+    theirs = hf.LongformerConfig(
+        vocab_size=config.vocab_size,
+        hidden_size=config.hidden_size,
+        num_hidden_layers=config.num_hidden_layers,
+        num_attention_heads=config.num_attention_heads,
+        intermediate_size=config.intermediate_size,
+        hidden_act=config.hidden_act,
+        hidden_dropout_prob=config.hidden_dropout_prob,
+        attention_probs_dropout_prob=config.attention_probs_dropout_prob,
+        type_vocab_size=config.type_vocab_size,
+        initializer_range=config.initializer_range,
+        layer_norm_eps=config.layer_norm_eps,
+        max_position_embeddings=length + offset,
+        pad_token_id=config.pad_token_id,
+        bos_token_id=config.bos_token_id,
+        eos_token_id=config.eos_token_id,
+        sep_token_id=config.sep_token_id if getattr(config, "sep_token_id", None) is not None else 2,
+        attention_window=window if isinstance(window, int) else list(window),
+    )
+    theirs.num_labels = config.num_labels or 2
+    made = HEADS[head](theirs).to(dtype=model.dtype, device=model.device)
     own = renamed(model)
     table = own["longformer.embeddings.position_embeddings.weight"]
     first = offset if kind == "roberta" else 0

@@ -6,7 +6,18 @@ from vcc.reproduce.protocol import needs, shown, vcc
 from vcc.reproduce.report import Picture, Point, Report, Table
 from vcc.tasks.paper import RESULTS
 
-BASE = ("vcc-roberta", "vcc-t5", "roberta", "t5", "longformer", "bigbird", "mra", "longt5-global", "led")
+BASE = (
+    "vcc-roberta",
+    "vcc-t5",
+    "roberta",
+    "t5",
+    "longformer",
+    "bigbird",
+    "bigbird-blocks",
+    "mra",
+    "longt5-global",
+    "led",
+)
 SMALL = ("vcc-bert", "bert", "longformer", "bigbird", "mra")
 # HotpotQA's and NarrativeQA's times are those of the table's text: one sequence each, on an A100.
 PAPER = tuple(r for r in RESULTS if r.size == "base" and r.task in ("hotpotqa", "narrative_qa") and r.length >= 4096)

@@ -86,8 +86,12 @@ def milliseconds(cell: Cell) -> float:
     return base * SIZES[cell.size] * (1.6 if cell.head == "text" else 1.0)
 
 
+def module(name: str, *words: Any) -> tuple[str, ...]:
+    return (sys.executable, "-m", name, *map(str, words))
+
+
 def vcc(*words: Any) -> tuple[str, ...]:
-    return (sys.executable, "-m", "vcc.cli", *map(str, words))
+    return module("vcc.cli", *words)
 
 
 def shown(command: Sequence[str]) -> str:
@@ -123,15 +127,7 @@ def cell_steps(cell: Cell, at: Place) -> list[Step]:
     wrapped = ("--vcc", str(cell.ours).lower())
     if cell.head != "text" and cell.method in KINDS and cell.length > 512:
         folder = out / "started" / cell.model
-        command = (
-            sys.executable,
-            "-m",
-            "vcc.reproduce.convert",
-            start,
-            KINDS[cell.method],
-            str(cell.length),
-            str(folder),
-        )
+        command = module("vcc.reproduce.convert", start, KINDS[cell.method], cell.length, folder)
         steps.append(Step(f"start {cell.method} from {start}", command, folder / "config.json", 1, 0, False, lacks))
         start = str(folder)
     if cell.preset is not None:

@@ -9,7 +9,8 @@ from typing import Any
 
 from vcc.files import write_whole
 
-OURS, PAPER = "#c1121f", "#868e96"
+OURS = "#c1121f"
+OTHERS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b", "#17becf", "#7f7f7f")
 Cell = str | float | None
 
 
@@ -104,33 +105,44 @@ def write(report: Report, out: Path) -> list[Path]:
     return written
 
 
+def is_ours(line: str) -> bool:
+    return line.lower().startswith("vcc")
+
+
 def draw(pictures: Sequence[Picture], path: Path) -> None:
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullLocator
 
-    figure = Figure(figsize=(6.2 * len(pictures), 4.8), layout="constrained")
+    figure = Figure(figsize=(7.4 * len(pictures), 4.8), layout="constrained")
     for axes, picture in zip(figure.subplots(1, len(pictures), squeeze=False)[0], pictures, strict=True):
         lines = list(dict.fromkeys((point.line, point.paper) for point in picture.points))
-        others = [line for line, paper in lines if not paper and not line.startswith("vcc")]
+        others = list(dict.fromkeys(line for line, _ in lines if not is_ours(line)))
         for line, paper in lines:
             points = sorted((p for p in picture.points if (p.line, p.paper) == (line, paper)), key=lambda p: p.x)
             xs, ys = [p.x for p in points], [p.y for p in points]
-            color = PAPER if paper else OURS if line.startswith("vcc") else f"C{others.index(line) % 10}"
-            style = {"ls": ":" if paper else "-", "marker": "s" if paper else "o", "ms": 5, "color": color}
-            axes.plot(xs, ys, label=f"{line}, paper" if paper else line, **style)
+            color = OURS if is_ours(line) else OTHERS[others.index(line) % len(OTHERS)]
+            filled = "white" if paper else color
+            style: dict[str, Any] = {"ls": ":" if paper else "-", "marker": "s" if paper else "o", "ms": 5, "lw": 1}
+            axes.plot(xs, ys, label=f"{line}, paper" if paper else line, color=color, mfc=filled, **style)
             if all(p.low is not None and p.high is not None for p in points):
                 bars = [[p.y - (p.low or 0) for p in points], [(p.high or 0) - p.y for p in points]]
                 axes.errorbar(xs, ys, yerr=bars, fmt="none", ecolor=color, alpha=0.4)
             for p in points:
                 if p.label:
                     axes.annotate(p.label, (p.x, p.y), (4, 4), textcoords="offset points", fontsize=7, color=color)
-        if picture.log_x:
-            axes.set_xscale("log")
-        if picture.log_y:
-            axes.set_yscale("log")
+        for wanted, axis, set_scale in (
+            (picture.log_x, axes.xaxis, axes.set_xscale),
+            (picture.log_y, axes.yaxis, axes.set_yscale),
+        ):
+            if wanted:
+                set_scale("log")
+                axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+                axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+                axis.set_minor_locator(NullLocator())
         axes.set_xlabel(picture.x)
         axes.set_ylabel(picture.y)
         axes.set_title(picture.title, loc="left")
         axes.grid(color="#e9ecef")
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(fontsize=8)
+        axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     figure.savefig(path, dpi=150)

@@ -28,8 +28,8 @@ class Table1(Experiment):
         paper = table_of("The paper's table", PAPER, at)
         hops = [result for result in PAPER if result.task == "wikihop"]
         if at.scale == "paper":
-            pictures = (picture_of("WikiHop", hops, "accuracy", at),)
-            return Report(self.name, self.title, self.claim, (paper,), pictures)
+            picture = picture_of("WikiHop", hops, "accuracy", at)
+            return Report(self.name, self.title, self.claim, (paper,), (picture,))
         tables = (*reports.comparison(at, self.models), paper)
         pictures = (reports.perplexities(at, self.models), picture_of("WikiHop, the paper", hops, "accuracy", at))
         return Report(self.name, self.title, self.claim, tables, pictures, (reports.scale_of(at.small),))

@@ -40,7 +40,7 @@ class Table2(Experiment):
             for method, length, ours in ROWS:
                 folder = self.folder(at, task, method, length)
                 length = min(length, at.small.length)
-                common = ("--data", at.data, "--length", length, "--vcc", str(ours).lower())
+                common: tuple[object, ...] = ("--data", at.data, "--length", length, "--vcc", str(ours).lower())
                 common += ("--device", "cpu") if at.small.device == "cpu" else ()
                 steps = min(SMALL_STEPS, at.small.tune_steps)
                 tune = vcc(

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -10,7 +11,7 @@ from vcc.hosts.quiet import quiet
 from vcc.reproduce.small import jobs
 from vcc.reproduce.small.settings import Small
 
-WORK = {
+WORK: dict[str, Callable[..., None]] = {
     "begin": jobs.begin,
     "pretrain": jobs.pretrain,
     "tune": jobs.tune,

@@ -81,6 +81,7 @@ def begin(bench: Bench) -> None:
     small, folder = bench.small, bench.start()
     tokenizer = load.load_tokenizer(bench.packed / MODEL, local=True)
     torch.manual_seed(small.seed)
+    model: Any
     model, _ = load.load_model(bench.packed / MODEL, AutoModelForMaskedLM, local=True, new_head=True)
     objective = MaskedWords(tokenizer.pad_token_id, None, row=small.short)
     measure = perplexity(bench, tokenizer, objective)
@@ -96,12 +97,12 @@ def begin(bench: Bench) -> None:
 def pretrain(bench: Bench, name: str) -> None:
     small, folder = bench.small, bench.pretrained(name)
     tokenizer = load.load_tokenizer(bench.start(), local=True)
-    model = variants.made(name, bench.start(), small.length)
+    model: Any = variants.made(name, bench.start(), small.length)
     kind = variants.variant(name).kind
     vips = "vip_mask" if kind == "vcc" else None  # Longformer's authors pretrain it without global tokens
     objective = MaskedWords(tokenizer.pad_token_id, vips, small.short if kind == "dense-512" else None)
     measure = perplexity(bench, tokenizer, objective)
-    before = measure(model.to(small.device))  # type: ignore[arg-type]
+    before = measure(model.to(small.device))
     steps = round(small.pretrain_steps * variants.variant(name).steps)
     found: dict[str, Any] = {"curve": [], "seconds": 0.0, "steps": 0}
     if steps:

@@ -6,6 +6,7 @@ import random
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoModel
@@ -26,6 +27,7 @@ def pack(data: Path, model: str, out: Path, tasks: Sequence[str], megabytes: flo
     if not data.is_dir():
         raise UsageError(f"--data {data}: there is no such folder")
     out.mkdir(parents=True, exist_ok=True)
+    network: Any
     network, _ = load.load_model(model, AutoModel, new_head=True)
     network.to(torch.float16).save_pretrained(out / MODEL)
     load.load_tokenizer(model).save_pretrained(out / MODEL)

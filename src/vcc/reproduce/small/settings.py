@@ -19,7 +19,7 @@ class Small:
     tasks: Annotated[tuple[str, ...], "what they learn"] = ("squad_haystack", "cuad", "fairytaleqa")
     length: Annotated[int, "tokens that the long models read"] = 4096
     short: Annotated[int, "tokens that the truncated one reads"] = 512
-    start_steps: Annotated[int, "steps on short rows, before anyone starts: the common checkpoint"] = 1000
+    start_steps: Annotated[int, "steps on short rows, before anyone starts: the common checkpoint"] = 500
     pretrain_steps: Annotated[int, "steps on long rows, each"] = 300
     tune_steps: Annotated[int, "steps on each task"] = 200
     batch: Annotated[int, "long sequences a step"] = 16

@@ -10,8 +10,8 @@ from vcc.reproduce.experiment import Place, Step, missing_packages
 from vcc.reproduce.small.settings import Small
 from vcc.reproduce.small.variants import VARIANTS, reads
 
-# Milliseconds a sequence of 4,096 tokens and MiniLM's size in training: guesses for planning, about right for one H200.
-GUESS = {"vcc": 6, "dense-512": 4, "dense": 10, "longformer": 40, "bigbird": 40, "mra": 35}
+# Milliseconds a sequence of 4,096 tokens and MiniLM's size in training: guesses for planning on one H200.
+GUESS = {"vcc": 5, "dense-512": 3, "dense": 8, "longformer": 20, "bigbird": 15, "mra": 12}
 SLOWER_CPU = 400  # how many times longer on two cores
 
 
