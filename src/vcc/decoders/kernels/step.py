@@ -11,9 +11,12 @@ from torch import Tensor
 from vcc.core.rows import sum_dtype
 from vcc.decoders.attend import SPREAD
 from vcc.decoders.kernels import tiles
-from vcc.decoders.tree import KeyTree, grouped
+from vcc.decoders.tree import KeyTree
 
 NODES = 128  # of a stretch; keys of that many rows fit the registers of a program
+PARTS = 64  # stretches that are joined at a time
+SORTED = 4096  # candidates that one program sorts; beyond, torch does
+LAST = 2147483647  # a place is packed as what is left to it
 VIPS = 16  # the least that a product of matrices takes
 
 
@@ -37,38 +40,35 @@ def step_kernel(
 
     leaf_block, row_block = max(16, leaf), 64
     below, beside = triton.cdiv(wanted * leaf, leaf_block), triton.cdiv(rows, row_block)
-    stretches = above + below + beside
+    stretches = above + beside + below  # in this order: the first two are all that attention is shared among
     maxima, sums = torch.empty(every, stretches, group, **new), torch.empty(every, stretches, group, **new)
     outputs = torch.empty(every, stretches, group, width, **new)
     into = (maxima, sums, outputs, scaling, stretches)
     if beside:
         tiles.attend_rows[(every, beside)](
-            query, keys, values, live.to(torch.int8), *into, rows, above + below, BLOCK=row_block, **shape
+            query, keys, values, live.to(torch.int8), *into, rows, above, BLOCK=row_block, **shape
         )
     if above:
-        highest, summed = torch.empty(every, above, group, **new), torch.empty(every, above, group, **new)
         tree_of = (owner, tree.node_counts)
-        tiles.sum_nodes[(every, above)](
-            query, means, *tree_of, highest, summed, scaling, plus, nodes, BLOCK=NODES, num_warps=4, **shape
-        )
-        outside = slice(above + below, None)
-        logs = torch.cat([highest + summed.log(), maxima[:, outside] + sums[:, outside].log()], 1)
-        totals = logs.logsumexp(1)  # (every, g)
-        each = min(wanted, NODES)
-        opened = torch.zeros(every, wanted, dtype=torch.int32, device=query.device)
+        opened = torch.empty(every, wanted, dtype=torch.int32, device=query.device)
         if wanted:
-            shares = torch.empty(every, above * each, **new)
-            places = torch.empty(every, above * each, dtype=torch.int32, device=query.device)
-            spreads = tree.spreads[0]
-            squares = grouped((query.to(new["dtype"]) * scaling).square(), spreads.shape[-1]).mul_(SPREAD).contiguous()
-            features = squares.shape[-1]
+            tiles.sum_nodes[(every, above)](
+                query, means, *tree_of, maxima, sums, scaling, plus, nodes, stretches, BLOCK=NODES, **shape
+            )
+            each, spreads = min(wanted, NODES), tree.spreads[0]
+            candidates = torch.empty(every, above * each, dtype=torch.int64, device=query.device)
             tiles.choose_candidates[(every, above)](
-                query, means, squares, spreads, *tree_of, totals, shares, places, scaling, plus, nodes,
-                BLOCK=NODES, WANTED=each, FEATURES=features, WIDE=max(16, features), **shape,
+                query, means, spreads, *tree_of, maxima, sums, candidates, scaling, plus, SPREAD, nodes, stretches,
+                above + beside, BLOCK=NODES, WANTED=each, FEATURES=spreads.shape[3], PARTS=PARTS, **shape,
             )  # fmt: skip
-            opened = places.gather(1, shares.topk(wanted, dim=1).indices)
+            room = triton.next_power_of_2(above * each)
+            if room <= SORTED:
+                tiles.keep_best[(every,)](candidates, opened, above * each, ROOM=room, WANTED=wanted)
+            else:
+                best = candidates.topk(wanted, dim=1).values
+                opened = (LAST - (best & LAST)).to(torch.int32)
             tiles.attend_leaves[(every, below)](
-                query, tree.keys, tree.values, *tree_of, opened, *into, tree.keys.shape[2], above,
+                query, tree.keys, tree.values, *tree_of, opened, *into, tree.keys.shape[2], above + beside,
                 LEAF=leaf, BLOCK=leaf_block, WANTED=wanted, **shape,
             )  # fmt: skip
         slots = triton.next_power_of_2(max(wanted, 1))
@@ -76,7 +76,6 @@ def step_kernel(
             query, means, mean_values, *tree_of, opened, *into, plus, nodes,
             BLOCK=NODES, WANTED=wanted, SLOTS=slots, **shape,
         )  # fmt: skip
-    high = maxima.amax(1, keepdim=True)
-    weights = (maxima - high).exp()  # (every, stretches, g)
-    output = (weights[..., None] * outputs).sum(1) / (weights * sums).sum(1)[..., None]
-    return output.view(batch, heads, group, width)
+    output = torch.empty(batch, heads, group, width, **new)
+    tiles.join[(every * group,)](maxima, sums, outputs, output, stretches, GROUP=group, D=width, PARTS=PARTS)
+    return output

@@ -29,11 +29,11 @@ def scores(q, keys, base, row, count, scale, plus, D: tl.constexpr):
 
 @triton.jit
 def sum_nodes(
-    q, means, owners, counts, maxima, sums, scale, plus, nodes,
+    q, means, owners, counts, maxima, sums, scale, plus, nodes, stretches,
     HEADS: tl.constexpr, GROUP: tl.constexpr, VIPS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """For every query, the largest score among the nodes of a stretch and the sum of exp(score - largest)."""
-    head, stretch, stretches = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
+    head, stretch = tl.program_id(0), tl.program_id(1)
     element = tl.load(owners + head // HEADS)
     base = (element * HEADS + head % HEADS) * nodes
     row = stretch * BLOCK + tl.arange(0, BLOCK)
@@ -47,37 +47,60 @@ def sum_nodes(
 
 
 @triton.jit
+def log_total(maxima, sums, first, count, GROUP: tl.constexpr, VIPS: tl.constexpr, PARTS: tl.constexpr):
+    """(VIPS,): log of the sum of exp(score) over `count` stretches from `first` on."""
+    vip = tl.arange(0, VIPS)
+    high = tl.full((VIPS,), float("-inf"), maxima.dtype.element_ty)
+    total = tl.zeros((VIPS,), maxima.dtype.element_ty)
+    for start in range(0, count, PARTS):
+        part = start + tl.arange(0, PARTS)
+        there = (part[:, None] < count) & (vip[None, :] < GROUP)
+        at = (first + part[:, None]) * GROUP + vip[None, :]
+        m = tl.load(maxima + at, mask=there, other=float("-inf"))
+        more = tl.load(sums + at, mask=there, other=0.0)
+        new = tl.maximum(high, tl.max(m, 0))
+        finite = tl.where(new == float("-inf"), 0.0, new)
+        total = total * tl.exp(high - finite) + tl.sum(more * tl.exp(m - finite[None, :]), 0)
+        high = new
+    return tl.where(vip < GROUP, high, 0.0) + tl.log(tl.where(vip < GROUP, total, 1.0))
+
+
+@triton.jit
 def choose_candidates(
-    q, means, squares, spreads, owners, counts, totals, shares, places, scale, plus, nodes,
+    q, means, spreads, owners, counts, maxima, sums, candidates, scale, plus, worth, nodes, stretches, summed,
     HEADS: tl.constexpr, GROUP: tl.constexpr, VIPS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
-    WANTED: tl.constexpr, FEATURES: tl.constexpr, WIDE: tl.constexpr,
+    WANTED: tl.constexpr, FEATURES: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """The WANTED nodes of a stretch that the group attends to most, each with its share; the first wins a tie."""
-    head, stretch, stretches = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
+    """The WANTED nodes of a stretch that the group attends to most, as integers in that order: share, then place."""
+    head, stretch, many = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
     element = tl.load(owners + head // HEADS)
     base = (element * HEADS + head % HEADS) * nodes
-    row = stretch * BLOCK + tl.arange(0, BLOCK)
-    s = scores(queries(q, head, GROUP, VIPS, D), means, base, row, tl.load(counts + element), scale, plus, D)
-    vip = tl.arange(0, VIPS)
-    total = tl.load(totals + head * GROUP + vip, mask=vip < GROUP, other=0.0)
-    f, real = tl.arange(0, WIDE), row < tl.load(counts + element)
-    square = tl.load(
-        squares + (head * GROUP + vip[:, None]) * FEATURES + f[None, :],
-        mask=(vip[:, None] < GROUP) & (f[None, :] < FEATURES), other=0.0,
-    )  # fmt: skip
-    spread = tl.load(
-        spreads + (base + row[None, :]) * FEATURES + f[:, None], mask=real[None, :] & (f[:, None] < FEATURES), other=0.0
-    )
-    hope = s + tl.dot(square, spread.to(square.dtype), input_precision="ieee")
-    share = tl.sum(tl.where((vip[:, None] < GROUP) & real[None, :], tl.exp(hope - total[:, None]), 0.0), 0) / GROUP
-    share = tl.where(real, share, -1.0)
-    out = (head * stretches + stretch) * WANTED
-    for i in range(WANTED):
-        most = tl.max(share, 0)
-        place = tl.min(tl.where(share == most, row, 2147483647), 0)
-        tl.store(shares + out + i, most)
-        tl.store(places + out + i, place)
-        share = tl.where(row == place, -2.0, share)
+    row, vip = stretch * BLOCK + tl.arange(0, BLOCK), tl.arange(0, VIPS)
+    real = row < tl.load(counts + element)
+    query = queries(q, head, GROUP, VIPS, D)
+    s = scores(query, means, base, row, tl.load(counts + element), scale, plus, D)
+    if FEATURES > 0:  # a quarter of the variance: squares of the queries times the spread of their group of features
+        d = tl.arange(0, D)
+        feature = (d % (D // 2)) * FEATURES // (D // 2)
+        spread = tl.load(spreads + (base + row[None, :]) * FEATURES + feature[:, None], mask=real[None, :], other=0.0)
+        wide = query.to(s.dtype)
+        s += tl.dot(wide * wide, spread.to(s.dtype), input_precision="ieee") * (scale * scale * worth)
+    total = log_total(maxima, sums, head * stretches, summed, GROUP, VIPS, PARTS)
+    attention = tl.where((vip[:, None] < GROUP) & real[None, :], tl.exp(s - total[:, None]), 0.0)
+    share = (tl.sum(attention, 0) / GROUP).to(tl.float32)
+    packed = (share.to(tl.int32, bitcast=True).to(tl.int64) << 32) | (2147483647 - row)  # the first wins a tie
+    packed = tl.sort(tl.where(real, packed, 0), descending=True)
+    slot = tl.arange(0, BLOCK)
+    tl.store(candidates + (head * many + stretch) * WANTED + slot, packed, mask=slot < WANTED)
+
+
+@triton.jit
+def keep_best(candidates, opened, count, ROOM: tl.constexpr, WANTED: tl.constexpr):
+    """Of all candidates of a head, the WANTED best, as places."""
+    head, slot = tl.program_id(0), tl.arange(0, ROOM)
+    packed = tl.load(candidates + head * count + slot, mask=slot < count, other=0)
+    packed = tl.sort(packed, descending=True)
+    tl.store(opened + head * WANTED + slot, (2147483647 - (packed & 2147483647)).to(tl.int32), mask=slot < WANTED)
 
 
 @triton.jit
@@ -145,3 +168,27 @@ def write(
     tl.store(maxima + out * GROUP + vip, high, mask=vip < GROUP)
     tl.store(sums + out * GROUP + vip, tl.sum(weights, 1), mask=vip < GROUP)
     tl.store(outputs + (out * GROUP + vip[:, None]) * D + d[None, :], result, mask=vip[:, None] < GROUP)
+
+
+@triton.jit
+def join(maxima, sums, outputs, output, stretches, GROUP: tl.constexpr, D: tl.constexpr, PARTS: tl.constexpr):
+    """The attention of one query over all stretches of its head."""
+    query, d = tl.program_id(0), tl.arange(0, D)
+    head, vip = query // GROUP, query % GROUP
+    high = tl.full((1,), float("-inf"), maxima.dtype.element_ty)
+    total = tl.zeros((1,), maxima.dtype.element_ty)
+    result = tl.zeros((D,), maxima.dtype.element_ty)
+    for start in range(0, stretches, PARTS):
+        part = start + tl.arange(0, PARTS)
+        at = (head * stretches + part) * GROUP + vip
+        m = tl.load(maxima + at, mask=part < stretches, other=float("-inf"))
+        new = tl.maximum(high, tl.max(m, 0))
+        finite = tl.where(new == float("-inf"), 0.0, new)
+        weights = tl.exp(m - finite)
+        some = tl.load(outputs + at[:, None] * D + d[None, :], mask=part[:, None] < stretches, other=0.0)
+        total = total * tl.exp(high - finite) + tl.sum(
+            weights * tl.load(sums + at, mask=part < stretches, other=0.0), 0
+        )
+        result = result * tl.exp(high - finite) + tl.sum(weights[:, None] * some, 0)
+        high = new
+    tl.store(output + query * D + d, result / total)
