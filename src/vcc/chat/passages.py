@@ -9,6 +9,7 @@ from vcc.documents.text import Text
 
 FOUND = 8  # spans that passages are put around, at most
 AROUND = 150  # characters on each side of a span, up to whole sentences
+NEAR = 0.3  # of the best answer's score
 LETTERS = 10  # of a token, on average: a text with more is longer, without counting
 
 
@@ -47,7 +48,9 @@ def find_passages(document: Document, question: str, room: int, length: Callable
     hint = " ".join(answers[0].text.split()) if answers and answers[0].score >= sure else ""
     if len(content.text) <= LETTERS * room and length(content.text) <= room:
         return FoundPassages((passage_at(content, 0, len(content.text), answers[0] if answers else None),), hint)
-    return FoundPassages(fitting(content, merged(content, answers, AROUND), room, length), hint)
+    # Beside a sure answer, what is far less likely only distracts a small model.
+    near = [one for one in answers if not hint or one.score >= NEAR * answers[0].score]
+    return FoundPassages(fitting(content, merged(content, near, AROUND), room, length), hint)
 
 
 def fitting(content: Text, passages: Sequence[Passage], room: int, length: Callable[[str], int]) -> tuple[Passage, ...]:

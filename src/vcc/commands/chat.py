@@ -1,6 +1,7 @@
 """`vcc chat`: a conversation about a document, answered in sentences by a small language model on this machine."""
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
@@ -32,7 +33,9 @@ SHOWN = 300  # characters of a passage
 
 def chat(
     file: File,
-    question: Annotated[tuple[str, ...], "what to ask, one after the other; none: you are prompted"],
+    question: Annotated[
+        tuple[str, ...], "what to ask, each by itself; none: you are prompted, and the conversation goes on"
+    ],
     model: Annotated[str | None, "folder of a causal language model; unless given, SmolLM2-135M-Instruct"] = None,
     finder: Annotated[str | None, "folder of the model that finds passages; unless given, the one inside"] = None,
     context: Annotated[int, "tokens of passages that the language model is given with a question"] = 600,
@@ -60,12 +63,13 @@ def chat(
     talk = Talk(document, load_chat_model(model, remark), context, longest)
     if prompted:
         return converse(talk)
-    for one in question:
-        talk = talk.ask(one)
+    said = []
+    for one in question:  # each by itself, as vcc ask does: a small model mixes up what was said before
+        said += talk.ask(one).said
         if not json:
-            show(Console(highlight=False), document.content, talk.said[-1])
+            show(Console(highlight=False), document.content, said[-1])
     if json:
-        print_json(as_dict(talk))
+        print_json(as_dict(document.content, said))
 
 
 def converse(talk: "Talk") -> None:
@@ -110,8 +114,7 @@ def shortened(passage: "Passage") -> Styled:
     return Styled(words if len(words) <= SHOWN else f"{words[:SHOWN]} …", style="dim")
 
 
-def as_dict(talk: "Talk") -> dict[str, Any]:
-    content = talk.document.content
+def as_dict(content: "Text", replies: "Sequence[Said]") -> dict[str, Any]:
     return {
         "document": {"title": content.title, "source": content.source, "sha256": content.sha256},
         "replies": [
@@ -121,7 +124,7 @@ def as_dict(talk: "Talk") -> dict[str, Any]:
                 "unfounded": list(said.unfounded),
                 "passages": [passage_dict(passage) for passage in said.passages],
             }
-            for said in talk.said
+            for said in replies
         ],
     }
 

@@ -42,7 +42,7 @@ class CrossLayer(TreeLayer):
         if self.rows is None:
             return None
         view = self.rows.view_as(self.rows)
-        view.tree_layer = self
+        view.tree_layer = self  # type: ignore[attr-defined]
         return view
 
     @keys.setter
@@ -106,7 +106,8 @@ class CrossTrees:
     def new_cache(self) -> EncoderDecoderCache:
         """An empty cache: transformers' own for what the decoder writes, a tree a layer for what it reads."""
         own, across = DynamicCache(), DynamicCache()
-        across.layer_class_to_replicate = partial(CrossLayer, self.cross_settings)  # one for each layer that asks
+        each: Any = partial(CrossLayer, self.cross_settings)
+        across.layer_class_to_replicate = each
         return EncoderDecoderCache(own, across)
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
