@@ -18,10 +18,10 @@ from typing import Annotated, Any
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
-from vcc.decoders.document import KeptDocument
 
 import vcc
 from vcc.commands.options import call
+from vcc.decoders.document import KeptDocument
 
 QUESTION = list(range(5, 25))
 WRITTEN = 16
