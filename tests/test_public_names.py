@@ -86,6 +86,7 @@ for name, where in vcc.PUBLIC.items():
 def test_star_gives_the_public_names_and_dir_shows_them() -> None:
     names = [
         "Cut",
+        "DecoderConfig",
         "Host",
         "Rows",
         "SegmentTree",
