@@ -1,4 +1,4 @@
-"""Property tests try 100 cases, or 10,000 with HYPOTHESIS_PROFILE=deep; kernels run interpreted without a GPU."""
+"""Property tests try 60 cases, or 10,000 with HYPOTHESIS_PROFILE=deep; kernels run interpreted without a GPU."""
 
 import os
 
@@ -11,6 +11,6 @@ if not torch.cuda.is_available():
 
 # No deadline: on a shared machine a slow case says nothing about the code.
 quiet = [HealthCheck.too_slow, HealthCheck.data_too_large]
-settings.register_profile("quick", max_examples=100, deadline=None, suppress_health_check=quiet)
+settings.register_profile("quick", max_examples=60, deadline=None, suppress_health_check=quiet)
 settings.register_profile("deep", max_examples=10_000, deadline=None, suppress_health_check=quiet)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))

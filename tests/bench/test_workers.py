@@ -47,6 +47,7 @@ def note(line: str) -> None:
             file.write(line + "\n")
 
 
+@pytest.mark.slow
 def test_one_is_measured_at_a_time_and_what_dies_or_does_not_fit_stops_no_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,6 +73,7 @@ def test_rows_are_what_each_document_answers(folder: Path, job: Job, tmp_path: P
     assert errors["00001 empty.txt"] == "is empty" and errors["00003 misnamed.docx"].startswith("is not a DOCX")
 
 
+@pytest.mark.slow
 def test_who_works_and_how_much_at_a_time_does_not_show(
     folder: Path, job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,6 +90,7 @@ def test_an_offloaded_model_gives_the_same(family: str) -> None:
     assert len(offloaded.vcc_report()) == 3
 
 
+@pytest.mark.slow
 def test_every_layer_may_be_sharded_on_its_own() -> None:
     """FSDP2 in two processes: losses and gradients of RoBERTa, T5, ModernBERT and BART are those of one process."""
     script = Path(__file__).with_name("sharded.py")

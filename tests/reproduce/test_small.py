@@ -22,7 +22,12 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> jobs.Bench:
     return made
 
 
-@pytest.mark.parametrize("name", [*TABLE, "vcc-similarity"])
+OTHERS = [
+    pytest.param(name, marks=pytest.mark.slow) for name in (*TABLE, "vcc-similarity") if name not in ("vcc", "mra")
+]
+
+
+@pytest.mark.parametrize("name", ["vcc", "mra", *OTHERS])
 def test_every_model_goes_from_the_common_checkpoint_to_scores_and_times(bench: jobs.Bench, name: str) -> None:
     jobs.pretrain(bench, name)
     learned = json.loads((bench.pretrained(name) / "curve.json").read_text())["curve"]

@@ -4,7 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.slow
 def test_killed_runs_resume_unaided_and_end_the_same() -> None:
     script = Path(__file__).parents[1] / "faults" / "kill_test.py"
     command = [sys.executable, str(script), "--kills", "4", "--only", "kill"]

@@ -63,7 +63,7 @@ def chat(
     talk = Talk(document, load_chat_model(model, remark), context, longest)
     if prompted:
         return converse(talk)
-    said: list["Said"] = []
+    said: list[Said] = []
     for one in question:  # each by itself, as vcc ask does: a small model mixes up what was said before
         said += talk.ask(one).said
         if not json:
