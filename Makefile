@@ -21,7 +21,8 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
 	@touch $@
 
-test: lint types unit ## Lint, types and tests: what must pass
+test: lint ## Lint, types and tests: what must pass
+	@$(MAKE) --no-print-directory -j 2 types unit
 
 lint: $(READY) ## Style and format (ruff)
 	@$(BIN)/ruff check .
@@ -30,9 +31,10 @@ lint: $(READY) ## Style and format (ruff)
 types: $(READY) ## Types of src (mypy)
 	@$(BIN)/mypy
 
-# Tests run in as many processes as there are cores, at most four: each holds its own torch. On one core, in pytest's own.
+# Tests run in one process more than there are cores, at most four: many wait for processes of their own, and each holds its
+# own torch. On one core, in pytest's own.
 CORES := $(shell getconf _NPROCESSORS_ONLN)
-PROCESSES ?= $(shell test $(CORES) -gt 1 && echo $$(( $(CORES) < 4 ? $(CORES) : 4 )) || echo 0)
+PROCESSES ?= $(shell test $(CORES) -gt 1 && echo $$(( $(CORES) < 3 ? 3 : 4 )) || echo 0)
 
 unit: $(READY)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile

@@ -76,6 +76,7 @@ def test_one_that_is_never_ready_is_given_up() -> None:
     assert outcome == (Cell("stuck", 64, "forward", "failed: not ready in time"), None)
 
 
+@pytest.mark.slow
 def test_children_end_when_their_parent_is_killed() -> None:
     code = "from tests.bench.test_workers import *; next(wave([Job('stuck', 64, 'forward')], TINY, work))"
     paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
@@ -110,6 +111,7 @@ def test_a_limit_is_kept_by_waves(
     assert [cell.outcome for cell in run.cells] == outcomes
 
 
+@pytest.mark.slow
 def test_the_command_measures_with_workers(tmp_path: Path) -> None:
     run = bench(
         preset="cpu", size="tiny", models=("vcc-bert", "bert"), lengths=(64,), profile=True, workers=2, out=tmp_path

@@ -9,12 +9,14 @@ from tests.documents import small_model
 from tests.fleet.collections import contracts
 from vcc.cli import main
 from vcc.core.score import vip_similarity
+from vcc.documents.asker import Asker
 from vcc.documents.formats.read import read_text
 from vcc.documents.shipped import load_asker
 from vcc.documents.store import default_store
 from vcc.encode import run_windows
 from vcc.fleet.collection import Collection, question_vector
 from vcc.fleet.sources import find_items
+from vcc.fleet.words import WordTable
 
 pytest.importorskip("usearch")
 
@@ -32,8 +34,9 @@ def test_a_folder_is_indexed_searched_and_asked(model: str, tmp_path: Path, caps
     assert "7 documents" in told and "1 errors (1 document)" in told and "nodes to search" in told
     (place,) = (tmp_path / "cache" / "vcc" / "collections").iterdir()
     asker, collection = load_asker(model), Collection(place)
-    hits = collection.find(asker, "w1 w2 ?", 3)
-    assert [hit.score for hit in hits] == pytest.approx(by_hand(folder, asker, "w1 w2 ?")[:3], abs=2e-3)  # of 16 bits
+    hits = collection.find(asker, "w1 w2 ?", 6)
+    assert {hit.item.name: hit.score for hit in hits} == pytest.approx(by_hand(folder, asker, "w1 w2 ?"))
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
     assert main(["ask", str(folder), "w1 w2 ?", "--model", model, "--documents", "2", "--top", "9"]) == 0
     shown = capsys.readouterr().out
     assert "asked the best 2 of 6 documents" in shown and hits[0].item.name in shown.replace("\n", "")
@@ -41,14 +44,19 @@ def test_a_folder_is_indexed_searched_and_asked(model: str, tmp_path: Path, caps
     assert "0 documents in" in capsys.readouterr().err
 
 
-def by_hand(folder: Path, asker: object, question: str) -> list[float]:
-    """The cosine of the question and each document's best node, largest first."""
-    vector, best = question_vector(asker, question), []  # type: ignore[arg-type]
-    for item in find_items([str(folder / "a"), str(folder / "b")]).items:
-        means = asker.index(read_text(item.path.removeprefix("file://"))).tree.means[0].numpy()  # type: ignore[attr-defined]
-        cosines = means @ vector / np.linalg.norm(means, axis=1)
-        best.append(float(cosines.max()))
-    return sorted(best, reverse=True)
+def by_hand(folder: Path, asker: Asker, question: str) -> dict[str, float]:
+    """Of each document 1 / (60 + its place, from 0) by the cosine of its best node, and the same by its words."""
+    vector = question_vector(asker, question)
+    items = find_items([str(folder / "a"), str(folder / "b")]).items
+    indexes = [asker.index(read_text(item.path.removeprefix("file://"))) for item in items]
+    means = [index.tree.means[0].numpy() for index in indexes]
+    cosines = [float((some @ vector / np.linalg.norm(some, axis=1)).max()) for some in means]
+    by_words = WordTable.of(index.ids for index in indexes).best(asker.qa.ids_of(question), 99)
+    scores = dict.fromkeys(range(len(items)), 0.0)
+    for ranking in (sorted(scores, key=lambda n: -cosines[n]), by_words):
+        for place, number in enumerate(ranking):
+            scores[number] += 1 / (60 + place)
+    return {items[number].name: score for number, score in scores.items()}
 
 
 def test_nodes_come_in_the_order_in_which_the_model_opens_them(model: str) -> None:

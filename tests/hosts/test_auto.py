@@ -29,7 +29,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize(
     "before",
-    [(QUIET, AUTO), (AUTO, "import vcc"), (QUIET, "vcc.wrap", AUTO), (QUIET, HALF_WAY, AUTO)],
+    [
+        (QUIET, AUTO),
+        pytest.param((AUTO, "import vcc"), marks=pytest.mark.slow),
+        pytest.param((QUIET, "vcc.wrap", AUTO), marks=pytest.mark.slow),
+        (QUIET, HALF_WAY, AUTO),
+    ],
     ids=["vcc first", "transformers first", "wrap between", "a module that imports the Auto classes half-way"],
 )
 def test_a_saved_model_loads_whatever_was_imported_first(before: tuple[str, ...], folder: str) -> None:

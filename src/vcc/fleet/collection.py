@@ -1,8 +1,9 @@
 """Search over a whole collection: which documents answer a question best, without reading all of each again.
 
 First stage: the nodes of the coarsest scale of every document's index, in one vector index on disk that is mapped into
-memory (usearch). The question is compared with them by the cosine that models with `score="similarity"` open nodes by
-themselves. Second stage: the best documents are asked as any document is.
+memory (usearch), compared with the question by the cosine that models with `score="similarity"` open nodes by
+themselves; and the words that a document shares with the question (`vcc.fleet.words`). Each ranks the documents, and
+the ranks are added up. Second stage: the best documents are asked as any document is.
 """
 
 import hashlib
@@ -20,6 +21,7 @@ from safetensors import safe_open
 
 from vcc.documents.answers import Reply
 from vcc.documents.archive import FORMAT as LONG_FORMAT
+from vcc.documents.archive import IDS
 from vcc.documents.asker import Asker
 from vcc.documents.store import TENSORS, DamagedError, Store, load, model_hash, read_manifest
 from vcc.documents.text import Text
@@ -29,13 +31,15 @@ from vcc.files import write_whole
 from vcc.fleet.job import Job
 from vcc.fleet.shards import Shards
 from vcc.fleet.sources import Item
+from vcc.fleet.words import WordTable
 
 if TYPE_CHECKING:
     from usearch.index import Index as Vectors
 
 INSTALL = "pip install 'vcc-transformers[fleet]'"
-NODES, ABOUT = "nodes.usearch", "collection.json"
+NODES, WORDS, ABOUT = "nodes.usearch", "words", "collection.json"
 EXACT = 300_000  # up to so many nodes all are compared, which is quick and misses none
+HELD_BACK = 60  # of reciprocal rank fusion: the first of one ranking is not to outweigh two good places
 NODES_A_DOCUMENT = 8  # found for each document that is wanted: the best documents have several good ones
 
 Floats = NDArray[np.floating]
@@ -43,7 +47,7 @@ Floats = NDArray[np.floating]
 
 @dataclass(frozen=True)
 class Hit:
-    """A document that may answer, by its best node."""
+    """A document that may answer, by its place among all, by nodes and by words."""
 
     item: Item
     path: Path  # of its index
@@ -75,7 +79,7 @@ class Collection:
 
     @property
     def exists(self) -> bool:
-        return (self.folder / ABOUT).is_file()
+        return (self.folder / ABOUT).is_file() and (self.folder / WORDS).is_dir()
 
     def build(self, job: Job, items: Sequence[Item], shards: Shards) -> int:
         """From the indexes that a run has made of `items`: how many nodes. Documents that failed are not in it."""
@@ -95,6 +99,7 @@ class Collection:
         aside = self.folder / f".writing-{NODES}"
         vectors.save(str(aside))
         aside.replace(self.folder / NODES)
+        WordTable.of(tokens_of(path) for _, path in documents).save(self.folder / WORDS)
         about = [{"item": vars(item), "index": path.name} for item, path in documents]
         write_whole(self.folder / ABOUT, json.dumps({"store": job.store, "nodes": total, "documents": about}))
         return total
@@ -104,16 +109,18 @@ class Collection:
         return json.loads((self.folder / ABOUT).read_text(encoding="utf-8"))
 
     def find(self, asker: Asker, question: str, documents: int) -> list[Hit]:
-        """The documents with the nodes that are nearest to the question, best first."""
+        """The documents with the nodes that are nearest to the question, and with its words, best first."""
         vectors = mapped_vectors(self.folder / NODES)
         wanted = min(documents * NODES_A_DOCUMENT, len(vectors))
         found = vectors.search(question_vector(asker, question), wanted, exact=len(vectors) <= EXACT)
-        best: dict[int, float] = {}
-        for key, distance in zip(found.keys.tolist(), found.distances.tolist(), strict=True):
-            best.setdefault(key >> 32, 1 - distance)
-        listed = self.about["documents"]
-        store = Path(self.about["store"])
-        hits = [Hit(Item(**listed[n]["item"]), store / listed[n]["index"], score) for n, score in best.items()]
+        by_nodes = list(dict.fromkeys(key >> 32 for key in found.keys.tolist()))
+        by_words = WordTable.load(self.folder / WORDS).best(asker.qa.ids_of(question), wanted)
+        scores: dict[int, float] = {}
+        for ranking in (by_nodes, by_words):
+            for rank, number in enumerate(ranking):
+                scores[number] = scores.get(number, 0.0) + 1 / (HELD_BACK + rank)
+        listed, store = self.about["documents"], Path(self.about["store"])
+        hits = [Hit(Item(**listed[n]["item"]), store / listed[n]["index"], score) for n, score in scores.items()]
         return sorted(hits, key=lambda hit: (-hit.score, hit.item.name))[:documents]
 
     def ask(self, asker: Asker, job: Job, question: str, top: int, documents: int) -> Iterator[Answered]:
@@ -145,6 +152,14 @@ def coarsest_nodes(path: Path) -> Floats:
         with safe_open(path / TENSORS, framework="np") as file:
             means = file.get_tensor("means")[0]
     return unit(means)
+
+
+def tokens_of(path: Path) -> NDArray[np.integer]:
+    """The tokens of a document, from its index in the store."""
+    if read_manifest(path)["format"] == LONG_FORMAT:
+        return np.fromfile(path / IDS, np.int32)
+    with safe_open(path / TENSORS, framework="np") as file:
+        return file.get_tensor("ids")
 
 
 def question_vector(asker: Asker, question: str) -> Floats:
