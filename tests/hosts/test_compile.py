@@ -1,6 +1,7 @@
 """torch.compile: the whole forward pass is one graph, whatever the masks say; `vcc.compile` buckets lengths."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,12 @@ def shallow(family: str, head: str = "AutoModel", dtype: torch.dtype = torch.flo
     return vcc.wrap(model, SETTINGS)
 
 
-@pytest.mark.parametrize("family", ONE_EACH)
+def deep_but(few: Sequence[str], every: Sequence[str]) -> list[Any]:
+    """Those that are compiled in every run of the tests; the others are in the deep ones."""
+    return [family if family in few else pytest.param(family, marks=pytest.mark.slow) for family in every]
+
+
+@pytest.mark.parametrize("family", deep_but(("bert", "t5", "modernbert"), ONE_EACH))
 def test_forward_is_one_graph_and_masks_do_not_recompile(family: str) -> None:
     wrapped = shallow(family)
     reader = wrapped.get_encoder() if family in SEQ2SEQ else wrapped

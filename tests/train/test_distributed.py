@@ -65,7 +65,8 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.parametrize("fsdp", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["DDP", "FSDP2"])
+@pytest.mark.slow
+@pytest.mark.parametrize("fsdp", [False, True], ids=["DDP", "FSDP2"])
 def test_two_processes_have_the_losses_of_one(fsdp: bool, alone: Path, tmp_path: Path) -> None:
     said = launch(tmp_path / "two", fsdp=fsdp)
     run = json.loads((tmp_path / "two" / "run.json").read_text())

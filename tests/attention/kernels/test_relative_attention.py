@@ -69,7 +69,7 @@ def assert_close(case: Case, dtype: torch.dtype, **options) -> None:
     [
         {},
         {"table": True},
-        {"table": True, "consecutive": True},
+        pytest.param({"table": True, "consecutive": True}, marks=pytest.mark.slow),
         {"window": 40},
         {"table": True, "window": 40},
         {"window": 20, "consecutive": True},
