@@ -12,13 +12,15 @@ help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Installed once, and again only when what must be installed has changed. torch first and by its exact version: a range
-# would take the newest build and everything that comes with it.
+# would take the newest build and everything that comes with it. Bytecode is made at the end, on all cores: pip would use
+# one, and where Python may not write it later, every process would make its own again.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, $(PYTHON) is " + sys.version)'
 	@test -x $(BIN)/python || { echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing into $(VENV) (minutes the first time)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $$(grep '^torch==' constraints.txt) -c constraints.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check $$(grep '^torch==' constraints.txt) -c constraints.txt
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib src || true
 	@touch $@
 
 test: lint ## Lint, types and tests: what must pass
@@ -82,7 +84,7 @@ test-fleet: $(READY) ## Kill a run over many documents, its workers and its driv
 	@PYTHONPATH=. $(BIN)/python tests/faults/fleet_kills.py $(FLEET)
 
 test-ray: $(READY) ## The same table on Ray; a node of a cluster is killed midway (minutes; installs Ray)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[ray]'
 	@$(BIN)/python -m pytest -m "" tests/fleet/test_ray.py
 	@PYTHONPATH=. $(BIN)/python tests/faults/ray_kills.py $(FLEET)
 
