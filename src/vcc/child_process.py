@@ -37,7 +37,9 @@ class ChildProcess:
             with suppress(EOFError, OSError):
                 self.ready = self.line.poll(self.starting) and self.line.recv_bytes() == READY
             if not self.ready:
-                raise Failure(f"a process ({self.name}) did not start within {self.starting:g} seconds")
+                ended = self.process.poll()
+                how = f"did not start within {self.starting:g} seconds" if ended is None else f"ended at once ({ended})"
+                raise Failure(f"a process ({self.name}) {how}")
 
     def finish(self, seconds: float = 10) -> None:
         """Hang up, and let it end by itself; it is made to if it does not."""

@@ -54,6 +54,21 @@ def no_children_left() -> None:
     isolated.end_children()
 
 
+def test_a_reader_that_is_killed_before_it_is_ready_is_not_the_files_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+
+    class Unlucky(isolated.Child):
+        def __init__(self) -> None:
+            super().__init__()
+            started.append(self)
+            if len(started) < 3:
+                self.process.kill()
+
+    monkeypatch.setattr(isolated, "Child", Unlucky)
+    assert read(FILES["a.txt"]) == read_data(FILES["a.txt"], "a.txt")
+    assert len(started) == 3
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_it_is_the_text_that_is_read_at_home(name: str) -> None:
     assert read(FILES[name], name) == read_data(FILES[name], name)

@@ -4,6 +4,9 @@ Generates contracts of mixed length, some of them poisoned, and asks each, three
 undisturbed, and in `--workers` with SIGKILLs at random moments: of the driver, of a worker, or of a process that reads
 a file. A killed driver is started again with the same command.
 
+The overhead is that of one run in `--workers` over as many runs of one process each, side by side, that share the same
+documents among them: in time on the clock, and in processor time, where others use the machine too.
+
     python tests/faults/fleet_kills.py --documents 10000 --poisoned 100 --kills 20 --workers 4
 """
 
@@ -17,13 +20,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import islice, zip_longest
 from pathlib import Path
+from typing import Any
 
 import psutil
+import pyarrow.parquet as pq
 
 from tests.documents import small_model
 from tests.fleet.collections import contracts
-from vcc.fleet.run import CHUNK_ITEMS
 
 RUN = """
 import json, sys
@@ -58,30 +63,44 @@ def tried(given: argparse.Namespace, place: Path) -> int:
     folder = contracts(place / "contracts", given.documents, given.poisoned, given.seed, given.words)
     model = small_model.saved(place / "model")
     command = [sys.executable, "-c", RUN, str(folder), model]
-    facts: dict[str, object] = vars(given) | {"cores": os.cpu_count()}
-    few = contracts(place / "few", max(given.workers, 1) * CHUNK_ITEMS, 0, given.seed)  # something for every worker
-    measured = {}
-    for name, workers in (("one_process", 0), ("workers", given.workers)):
-        start = timed([*command[:3], str(few), model, str(place / f"few {name}.parquet"), str(workers)])
-        done = timed([*command, str(place / f"{name}.parquet"), str(workers)])
-        facts[name] = done | {"start_cpu_seconds": start["cpu_seconds"]}
-        measured[name] = done["cpu_seconds"] - start["cpu_seconds"]
-    # Of processor time, because others may use the machine too; starting is no part of it.
-    facts["overhead"] = round(measured["workers"] / measured["one_process"] - 1, 3)
+    facts: dict[str, Any] = vars(given) | {"cores": os.cpu_count()}
+    parts = [place / f"part {number}" for number in range(given.workers)]
+    for number, file in enumerate(sorted(file for file in folder.rglob("*") if file.is_file())):
+        linked = parts[number % given.workers] / file.relative_to(folder)
+        linked.parent.mkdir(parents=True, exist_ok=True)
+        linked.hardlink_to(file)
+    facts["one_process"] = timed([[*command, str(place / "one_process.parquet"), "0"]])
+    beside = [[*command[:3], str(part), model, str(place / f"{part.name}.parquet"), "0"] for part in parts]
+    facts["side_by_side"] = timed(beside)
+    facts["workers"] = timed([[*command, str(place / "workers.parquet"), str(given.workers)]])
+    for what in ("clock", "processor"):
+        facts[f"{what}_overhead"] = round(facts["workers"][what] / facts["side_by_side"][what] - 1, 3)
     killed = disturbed([*command, str(place / "killed.parquet"), str(given.workers)], given, facts)
-    tables = [(place / f"{name}.parquet").read_bytes() for name in ("one_process", "workers", "killed")]
-    facts |= {"kills": killed, "bit_identical": tables[0] == tables[1] == tables[2]}
+    tables = {name: place / f"{name}.parquet" for name in ("one_process", "workers", "killed")}
+    facts |= {"kills": killed, "bit_identical": len({table.read_bytes() for table in tables.values()}) == 1}
+    if not facts["bit_identical"]:
+        facts["different"] = different(tables)
     print(json.dumps(facts, indent=1))
     return 0 if facts["bit_identical"] and sum(killed.values()) == given.kills else 1
 
 
-def timed(command: list[str]) -> dict:
-    """What a run says of itself, and the processor time that it and all processes below it took."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+def different(tables: dict[str, Path]) -> list[dict]:
+    """The first rows that are not the same everywhere, by the name of the table."""
+    rows = {name: pq.read_table(table).to_pylist() for name, table in tables.items()}
+    found = (dict(zip(rows, some, strict=True)) for some in zip_longest(*rows.values()))
+    return list(islice((each for each in found if len({json.dumps(row) for row in each.values()}) > 1), 5))
+
+
+def timed(commands: list[list[str]]) -> dict:
+    """What the last of some runs side by side says of itself, and the time that all took, with what is below them."""
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    runs = [subprocess.Popen(command, stdout=subprocess.PIPE) for command in commands]
+    said = [run.communicate()[0] for run in runs]
+    if any(run.returncode for run in runs):
+        raise SystemExit("a run failed")
+    after, clock = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic() - start
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return json.loads(done.stdout) | {"cpu_seconds": round(cpu, 2)}
+    return json.loads(said[-1]) | {"processor": round(cpu, 1), "clock": round(clock, 1)}
 
 
 def disturbed(command: list[str], given: argparse.Namespace, facts: dict) -> dict[str, int]:
