@@ -84,7 +84,7 @@ def by_kmeans(keys: Tensor, groups: int, rounds: int = 8) -> Tensor:
     return labels
 
 
-def by_key(keys: Tensor, groups: int, piece: int = 1024) -> Tensor:
+def by_key(keys: Tensor, groups: int, piece: int = 4096) -> Tensor:
     """The library's own order, a piece at a time."""
     labels, first = torch.empty(keys.shape[:2], dtype=torch.long), 0
     for start in range(0, keys.shape[1], piece):
@@ -247,7 +247,8 @@ class Probe:
         before = self.model.config._attn_implementation
         self.model.set_attn_implementation(NAME)
         try:
-            out = self.model(ids[None], past_key_values=cache_of(self.model, self.prefix)).logits[0]
+            with torch.device(ids.device):  # what the methods make is made there
+                out = self.model(ids[None], past_key_values=cache_of(self.model, self.prefix)).logits[0]
         finally:
             self.model.set_attn_implementation(before)
         return out, float(torch.stack([rows.float().mean() for rows in self.rows]).mean())

@@ -41,7 +41,7 @@ def passages(folder: Path, tokenizer: Any, length: int, count: int) -> Iterator[
         if count == 0:
             return
         start = text.find("\n\n", len(text) // 3) + 2
-        ids = tokenizer(text[start : start + 8 * length], add_special_tokens=False, return_tensors="pt").input_ids[0]
+        ids = torch.tensor(tokenizer(text[start : start + 8 * length], add_special_tokens=False).input_ids)
         if len(ids) >= length:
             count -= 1
             yield Passage(title, ids[:length])
@@ -68,7 +68,7 @@ def read_on(model: Any, ids: Tensor, before: Pairs, keep: Path | None = None) ->
     """What the model keeps of `before` and the tokens after it, in 16 bits. Those after it are taken from a file."""
     start = before[0][0].shape[2] if before else 0
     if keep is not None and keep.is_file():
-        parts = load_file(keep)
+        parts = load_file(keep, str(model.device))
         after = [(parts[f"{layer}.k"], parts[f"{layer}.v"]) for layer in range(len(parts) // 2)]
     else:
         cache = cache_of(model, before)

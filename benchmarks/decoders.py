@@ -106,6 +106,7 @@ def decoders(
     tasks: Annotated[str, "of what is hidden: some of passkey, needle, variables, common words; with commas"] = "",
     keep: Annotated[bool, "keep what the model has read: 94 MB for each 4,096 tokens"] = False,
     threads: Annotated[int, "of the processor"] = 2,
+    device: Annotated[Literal["cpu", "cuda"], "where the model is"] = "cpu",
     svg: Annotated[Path, "where the report draws its picture"] = Path("docs/decoders.svg"),
 ) -> None:
     """Measure what causal LMs lose with a part of their keys and values."""
@@ -117,7 +118,7 @@ def decoders(
         raise UsageError(f"{what} needs the folder that holds books/, one; {len(data)} were given")
     torch.set_num_threads(threads)
     loaded = load_chat_model(model, print)
-    plain = unwrap_decoder(loaded.model)
+    plain = unwrap_decoder(loaded.model).to(device)
     sizes = sorted(int(size) for size in lengths.split(","))
     if what == "books":
         measure_books(results, plain, loaded.tokenizer, data[0], texts, sizes, out if keep else None)
@@ -140,13 +141,13 @@ def measure_books(
             ]
             if not missing:
                 continue
-            prefix: Pairs = []
+            text, prefix = passage.ids.to(model.device), Pairs()
             for size in [size for size in lengths if size <= length]:  # a longer prefix goes on from the shorter
                 file = keep / f"{number}.{size - NEW}.safetensors" if keep else None
                 if file or size == length:
-                    prefix = read_on(model, passage.ids[: size - NEW], prefix, file)
-            ids = passage.ids[length - NEW : length]
-            reader = Reader(model, passage.ids[: length - NEW], prefix)
+                    prefix = read_on(model, text[: size - NEW], prefix, file)
+            ids = text[length - NEW : length]
+            reader = Reader(model, text[: length - NEW], prefix)
             for method, setting in missing:
                 logits, rows = reader.logits(ids, method, setting)
                 loss = float(torch.nn.functional.cross_entropy(logits[:-1], ids[1:]))
@@ -167,13 +168,14 @@ def measure_hidden(
                 ]
                 if not missing:
                     continue
-                reader = Reader(model, trial.context, read_on(model, trial.context, []))
+                context = trial.context.to(model.device)
+                reader = Reader(model, context, read_on(model, context, []))
                 for method, setting in missing:
                     scores, seen = [], []
                     for question in trial.questions:
-                        ids = torch.cat([question.ids, question.answer[:-1]])
+                        ids = torch.cat([question.ids, question.answer[:-1]]).to(model.device)
                         logits, rows = reader.logits(ids, method, setting)
-                        scores.append(right(question, logits[len(question.ids) - 1 :]))
+                        scores.append(right(question, logits[len(question.ids) - 1 :].cpu()))
                         seen.append(rows)
                     value = sum(scores) / len(scores)
                     results.add(Result(task, str(number), length, method, setting, value, sum(seen) / len(seen)))

@@ -2,6 +2,7 @@
 
     python benchmarks/first_call.py --out out/first_call                          # this checkout, both ways to compile
     python benchmarks/first_call.py --out out/before --checkout ../before         # another commit, to compare with
+    python benchmarks/first_call.py --out out/steady --caches out/caches          # twice: later only what was compiled
 
 For each length and mode, a fresh process with an empty compiler cache (`first`), then a second process that finds what
 the first one compiled (`second`). In the second, `graph`: the median of runs that follow each other without waiting,
@@ -13,13 +14,15 @@ the checkout is needed. results.json is written after every process.
 import argparse
 import inspect
 import json
+import math
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +146,7 @@ def main() -> None:
     parser.add_argument("--modes", default="forward,training")
     parser.add_argument("--ways", default="whole,regions", help="of compiling")
     parser.add_argument("--size", choices=SIZES, default="base")
+    parser.add_argument("--caches", type=Path, help="keep what was compiled here; what is there is not compiled again")
     parser.add_argument("--patience", type=float, default=300, help="seconds for one process")
     parser.add_argument("--case", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -156,20 +160,32 @@ def main() -> None:
     for length in given.lengths.split(","):
         for mode in given.modes.split(","):
             for way in given.ways.split(","):
-                with tempfile.TemporaryDirectory() as cache:
-                    words = [length, mode, way, given.size]
-                    first = run_case(words, given.checkout, cache, given.patience)
+                words = [length, mode, way, given.size]
+                with kept_cache(given.caches, "-".join(words)) as cache:
+                    filled = any(Path(cache).iterdir())
+                    first = {} if filled else run_case(words, given.checkout, cache, given.patience)
                     second = {} if "failed" in first else run_case(words, given.checkout, cache, given.patience)
                 results.append({"length": int(length), "mode": mode, "way": way, "first": first, "second": second})
                 (given.out / "results.json").write_text(json.dumps(results, indent=1) + "\n")
                 print(f"{length} {mode} {way}: {shown(first, second)}", flush=True)
 
 
+@contextmanager
+def kept_cache(caches: Path | None, name: str) -> Iterator[str]:
+    """A folder for what is compiled: of its own among `caches`, or one that is gone afterwards."""
+    if caches is None:
+        with tempfile.TemporaryDirectory() as cache:
+            yield cache
+    else:
+        (caches / name).mkdir(parents=True, exist_ok=True)
+        yield str(caches / name)
+
+
 def shown(first: dict[str, Any], second: dict[str, Any]) -> str:
     failed = first.get("failed") or second.get("failed")
     if failed:
         return "failed: " + failed.strip().splitlines()[-1]
-    seconds = f"{first['first_s']:.1f}, {second['first_s']:.1f}"
+    seconds = f"{first.get('first_s', math.nan):.1f}, {second['first_s']:.1f}"
     return seconds + "".join(f", {second.get(name, 0):.2f}" for name in ("graph_ms", "call_ms", "python_ms"))
 
 

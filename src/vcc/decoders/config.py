@@ -28,7 +28,7 @@ class DecoderConfig:
     fresh: Annotated[
         int, "new tokens that collect beside the local ones before they join the tree, so many at a time"
     ] = 64
-    piece: Annotated[int, "tokens that are ordered together"] = 1024
+    piece: Annotated[int, "tokens that are ordered together"] = 4096
     order: Annotated[Literal["key", "position"], "what makes tokens neighbours in the tree"] = "key"
     spread: Annotated[
         int,

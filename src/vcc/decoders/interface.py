@@ -66,7 +66,8 @@ def attend(
         outputs.append(step(layer, query[:, :, start:end], new - start, scaling, together))
         layer.settle(end)
         start = end
-    return torch.cat(outputs, 1).to(query.dtype), None
+    output = outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)
+    return output.to(query.dtype), None
 
 
 def step(layer: TreeLayer, query: Tensor, back: int, scaling: float, together: bool) -> Tensor:
@@ -74,7 +75,8 @@ def step(layer: TreeLayer, query: Tensor, back: int, scaling: float, together: b
     batch, heads, new, width = query.shape
     kv_heads = layer.keys.shape[1]
     first = layer.length - back
-    if query.device.type == "cuda" and why_no_kernel(query, layer.tree, layer.settings) is None:
+    # The kernels see every row that is live, so nothing may have come after the one token they are given.
+    if query.device.type == "cuda" and back == 1 and why_no_kernel(query, layer.tree, layer.settings) is None:
         output, rows = step_by_kernel(layer, query, scaling)
         layer.note_rows(first, new, rows)
         return output

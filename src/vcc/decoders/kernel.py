@@ -32,16 +32,18 @@ def why_no_kernel(query: Tensor, tree: KeyTree, settings: DecoderConfig) -> str 
 
 
 def step_by_kernel(layer: TreeLayer, query: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
-    """One query token (B, heads, 1, D) over all a layer keeps -> (B, 1, heads, D), and the rows it read, (B, 1)."""
+    """One query token (B, heads, 1, D) over all a layer keeps -> (B, 1, heads, D), and the rows it read, (B, 1),
+    on the CPU."""
     from vcc.decoders.kernels.step import step_kernel
 
     batch, heads, _, width = query.shape
     tree, settings = layer.tree, layer.settings
     assert settings.budget is not None
-    owner = torch.arange(batch, device=query.device) % len(tree.lengths) if layer.owner is None else layer.owner
     grouped = query.view(batch, layer.keys.shape[1], -1, width)
     wanted = settings.budget[0]
-    output = step_kernel(grouped, layer.keys, layer.values, layer.live, tree, owner, wanted, scaling)
-    nodes = tree.node_counts[owner]
-    rows = layer.live.sum(1) + nodes * (1 + tree.spread_rows) + nodes.clamp(max=wanted) * (settings.leaf - 1)
+    output = step_kernel(grouped, layer.keys, layer.values, layer.live, tree, layer.owner, wanted, scaling)
+    # Counted on the CPU, where the layer knows how many tokens it has and where they are: the device has nothing to do.
+    nodes = layer.in_tree // settings.leaf
+    live = layer.tokens + layer.coming.sum(1) - layer.in_tree
+    rows = live + nodes.double() * (1 + tree.spread_rows) + nodes.clamp(max=wanted) * (settings.leaf - 1)
     return output.reshape(batch, 1, heads, width), rows[:, None]

@@ -40,11 +40,12 @@ def call(batch, n, wanted=32):
 
 call(1, 2048)
 before = len(kernels)
-call(2, 3088)
+call(2, 3088)  # also more sequences
 same = len(kernels) - before
 for name, kernel in kernels.values():
     assert kernel.metadata.shared <= 227 * 1024, (name, kernel.metadata.shared)
-    assert kernel.metadata.num_warps == 4
+    assert kernel.metadata.num_warps == 4 or name == "choose_nodes"
+assert same == 0, sorted(kernels.values())
 print(sorted(name for name, _ in kernels.values()), same)
 """
 
@@ -55,5 +56,5 @@ def test_kernels_compile_for_hopper() -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "0"}
     done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    for kernel in ("attend_leaves", "attend_nodes", "attend_rows", "choose_candidates", "sum_nodes"):
+    for kernel in ("attend_nodes", "attend_rows", "choose_nodes", "join", "share_nodes"):
         assert kernel in done.stdout

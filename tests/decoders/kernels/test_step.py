@@ -70,6 +70,55 @@ def test_shared_trees_are_read_through_their_owners(device: str) -> None:
     torch.testing.assert_close(found, step(layer, query, 1, 0.25, False), rtol=0, atol=2e-5)
 
 
+@pytest.mark.parametrize("spread", [0, 1, 4, 16])
+def test_any_number_of_spreads_is_taken(device: str, spread: int) -> None:
+    layer = filled(DecoderConfig(**SMALL, budget=3, spread=spread), 150, 2, 32, torch.float32, device)
+    query = 2 * torch.randn(2, 4, 1, 32, generator=torch.Generator().manual_seed(1)).to(device)
+    found, _ = step_by_kernel(layer, query, 0.25)
+    torch.testing.assert_close(found, step(layer, query, 1, 0.25, False), rtol=0, atol=2e-5)
+
+
+def test_of_equal_nodes_the_first_are_opened(device: str) -> None:
+    """All keys are alike, so all shares are: which nodes are opened shows in the values only."""
+    settings = DecoderConfig(**SMALL, budget=5)
+    layer = filled(settings, 150, 2, 16, torch.float32, device)
+    ones = torch.ones_like
+    tree = layer.tree
+    layer.tree = dataclasses.replace(
+        tree,
+        key_means=tuple(map(ones, tree.key_means)),
+        spreads=tuple(map(torch.zeros_like, tree.spreads)),
+    )
+    query = torch.ones(2, 4, 1, 16, device=device)
+    found, _ = step_by_kernel(layer, query, 0.25)
+    torch.testing.assert_close(found, step(layer, query, 1, 0.25, False), rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("count", [1, 900, 1024, 3000])
+@pytest.mark.parametrize("kinds", [1, 3, 40, 10**6])
+@pytest.mark.parametrize("most", [1024, 16384])  # with 1024, 3000 shares are several tiles
+def test_the_choice_is_that_of_a_stable_sort(device: str, count: int, kinds: int, most: int) -> None:
+    from vcc.decoders.kernels.step import NODES, choose
+
+    draw = torch.Generator().manual_seed(count + kinds)
+    shares = torch.full((3, -(-count // NODES) * NODES), -1.0)
+    shares[:, :count] = torch.randint(kinds, (3, count), generator=draw).float().exp2().clamp(max=2.0**20) / 2**30
+    if kinds > 100:
+        shares[:, :count] = torch.rand(3, count, generator=draw) ** 8
+    shares[1, count // 2 :] = -1.0  # a shorter sequence
+    shares[2, : count // 3] = 0.0
+    for wanted in sorted({1, min(32, count), count // 2 or 1, count}):
+        there = shares.clone().to(device)
+        opened = torch.full((3, wanted), 7, dtype=torch.int32, device=device)
+        choose(there, opened, wanted, most)
+        for row, places, after in zip(shares, opened.cpu(), there.cpu(), strict=True):
+            expected = row.sort(descending=True, stable=True).indices[:wanted]
+            expected = expected[row[expected] >= 0].sort().values
+            assert places[: len(expected)].tolist() == expected.tolist()
+            assert (places[len(expected) :] == -1).all()
+            assert torch.equal(after, row.index_fill(0, expected, -2.0))
+
+
 def test_what_the_kernels_cannot_do_is_said() -> None:
     layer = filled(DecoderConfig(**SMALL, mass=0.9), 150, 2, 16, torch.float32, "cpu")
     query = torch.zeros(2, 4, 1, 16)

@@ -14,68 +14,83 @@ from vcc.decoders.kernels import tiles
 from vcc.decoders.tree import KeyTree
 
 NODES = 128  # of a stretch; keys of that many rows fit the registers of a program
+ROWS = 64  # tokens of a stretch
 PARTS = 64  # stretches that are joined at a time
-SORTED = 4096  # candidates that one program sorts; beyond, torch does
-LAST = 2147483647  # a place is packed as what is left to it
-VIPS = 16  # the least that a product of matrices takes
+LEAST = 16  # that a product of matrices takes
+TILE = 16384  # shares that the program that chooses keeps in registers; more are read again in every round
 
 
 def step_kernel(
-    query: Tensor, keys: Tensor, values: Tensor, live: Tensor, tree: KeyTree, owner: Tensor, wanted: int, scaling: float
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    live: Tensor,
+    tree: KeyTree,
+    owner: Tensor | None,
+    wanted: int,
+    scaling: float,
 ) -> Tensor:
     """Attention of query (B, H, g, D) over rows (B, H, m, D) that are live (B, m) and a tree of two scales.
 
-    `wanted` nodes are opened by each KV head. Sequence b reads sequence owner[b] of the tree, owner being (B,).
-    -> (B, H, g, D) in the type of sums.
+    `wanted` nodes are opened by each KV head. Sequence b reads sequence owner[b] of the tree, owner being (B,); without
+    owners its own, or the only one there is. -> (B, H, g, D), like the query.
     """
     batch, heads, group, width = query.shape
     means, mean_values, leaf = tree.key_means[0], tree.value_means[0], tree.scales[0]
     nodes, rows, every = means.shape[2], keys.shape[2], batch * heads
     wanted = min(wanted, nodes)
     plus = math.log(leaf)
-    above = triton.cdiv(nodes, NODES)
-    shape = {"HEADS": heads, "GROUP": group, "VIPS": max(VIPS, triton.next_power_of_2(group)), "D": width}
-    new: Any = {"dtype": sum_dtype(query.dtype), "device": query.device}
-    query, keys, values = query.contiguous(), keys.contiguous(), values.contiguous()
-
-    leaf_block, row_block = max(16, leaf), 64
-    below, beside = triton.cdiv(wanted * leaf, leaf_block), triton.cdiv(rows, row_block)
+    above, beside, below = (triton.cdiv(a, b) for a, b in ((nodes, NODES), (rows, ROWS), (wanted * leaf, ROWS)))
     stretches = above + beside + below  # in this order: the first two are all that attention is shared among
+    shape = {"HEADS": heads, "GROUP": group, "VIPS": max(LEAST, triton.next_power_of_2(group)), "D": width}
+    owned: Any = {"OWNED": owner is not None, "BLOCK": NODES}
+    new: Any = {"dtype": sum_dtype(query.dtype), "device": query.device}
+    query, keys, values = query.contiguous(), with_rows_together(keys), with_rows_together(values)
+
     maxima, sums = torch.empty(every, stretches, group, **new), torch.empty(every, stretches, group, **new)
     outputs = torch.empty(every, stretches, group, width, **new)
-    into = (maxima, sums, outputs, scaling, stretches)
-    if beside:
-        tiles.attend_rows[(every, beside)](
-            query, keys, values, live.to(torch.int8), *into, rows, above, BLOCK=row_block, **shape
-        )
+    into = (maxima, sums, outputs, scaling, plus)
+    tree_of = (tree.node_counts if owner is None else owner, tree.node_counts)
+    elements = len(tree.lengths)
+    tiles.attend_rows[(every, above + beside)](
+        query, keys, values, live.contiguous().view(torch.int8), means, *tree_of, *into, *keys.stride()[:2],
+        *values.stride()[:2], elements, nodes, rows, above, stretches, ROW_BLOCK=ROWS, **owned, **shape,
+    )  # fmt: skip
     if above:
-        tree_of = (owner, tree.node_counts)
-        opened = torch.empty(every, wanted, dtype=torch.int32, device=query.device)
+        shares = torch.empty(every, above * NODES, dtype=torch.float32, device=query.device)
+        opened = torch.empty(every, max(wanted, 1), dtype=torch.int32, device=query.device)
         if wanted:
-            tiles.sum_nodes[(every, above)](
-                query, means, *tree_of, maxima, sums, scaling, plus, nodes, stretches, BLOCK=NODES, **shape
-            )
-            each, spreads = min(wanted, NODES), tree.spreads[0]
-            candidates = torch.empty(every, above * each, dtype=torch.int64, device=query.device)
-            tiles.choose_candidates[(every, above)](
-                query, means, spreads, *tree_of, maxima, sums, candidates, scaling, plus, SPREAD, nodes, stretches,
-                above + beside, BLOCK=NODES, WANTED=each, FEATURES=spreads.shape[3], PARTS=PARTS, **shape,
+            spreads = tree.spreads[0]
+            features = spreads.shape[3]
+            tiles.share_nodes[(every, above)](
+                query, means, spreads, *tree_of, maxima, sums, shares, scaling, plus, SPREAD, elements, nodes, above,
+                beside, stretches, FEATURES=features, ROOM=max(LEAST, features), PARTS=PARTS,
+                PRECISION="tf32x3" if query.dtype.itemsize == 2 else "ieee", **owned, **shape,
             )  # fmt: skip
-            room = triton.next_power_of_2(above * each)
-            if room <= SORTED:
-                tiles.keep_best[(every,)](candidates, opened, above * each, ROOM=room, WANTED=wanted)
-            else:
-                best = candidates.topk(wanted, dim=1).values
-                opened = (LAST - (best & LAST)).to(torch.int32)
-            tiles.attend_leaves[(every, below)](
-                query, tree.keys, tree.values, *tree_of, opened, *into, tree.keys.shape[2], above + beside,
-                LEAF=leaf, BLOCK=leaf_block, WANTED=wanted, **shape,
-            )  # fmt: skip
-        slots = triton.next_power_of_2(max(wanted, 1))
-        tiles.attend_nodes[(every, above)](
-            query, means, mean_values, *tree_of, opened, *into, plus, nodes,
-            BLOCK=NODES, WANTED=wanted, SLOTS=slots, **shape,
+            choose(shares, opened, wanted)
+        tiles.attend_nodes[(every, above + below)](
+            query, means, mean_values, tree.keys, tree.values, *tree_of, shares, opened, *into, elements, nodes,
+            tree.keys.shape[2], above, beside, wanted, stretches, LEAF=leaf, LEAF_BLOCK=ROWS, ANY=wanted > 0,
+            **owned, **shape,
         )  # fmt: skip
-    output = torch.empty(batch, heads, group, width, **new)
-    tiles.join[(every * group,)](maxima, sums, outputs, output, stretches, GROUP=group, D=width, PARTS=PARTS)
+    output = torch.empty_like(query)
+    some = min(width, 32)
+    tiles.join[(every * group, width // some)](
+        maxima, sums, outputs, output, stretches, GROUP=group, D=width, SOME=some, PARTS=PARTS
+    )
     return output
+
+
+def choose(shares: Tensor, opened: Tensor, wanted: int, most: int = TILE) -> None:
+    """Into opened (R, wanted) the places of the largest of shares (R, n stretches); their shares become -2."""
+    count = shares.shape[1]
+    tile = max(1024, triton.next_power_of_2(count)) if count <= most else most // 2  # reading again takes registers too
+    tiles.choose_nodes[(len(shares),)](
+        shares, opened, count // NODES, wanted, BLOCK=NODES, TILE=tile, ONE=count <= tile,
+        num_warps=min(16, max(4, tile // 512)),
+    )  # fmt: skip
+
+
+def with_rows_together(tokens: Tensor) -> Tensor:
+    """Tokens (B, H, m, D) of which each head's lie one after the other; a part of a longer storage is not copied."""
+    return tokens if tokens.stride()[2:] == (tokens.shape[3], 1) else tokens.contiguous()

@@ -1,14 +1,17 @@
-"""The kernels of one step: no score of a node is ever written to memory.
+"""The kernels of one step, five launches: sums and rows, shares, the choice, nodes and leaves, and their join.
 
 A program has one KV head of one sequence, and a stretch of its nodes or rows. The heads of the group, which share the
-keys, are padded to 16 so that products of matrices serve them. Whatever needs all stretches of a head is small, and
-joined by `step.py`.
+keys, are padded to 16 so that products of matrices serve them. Scores of nodes are found anew wherever they are needed:
+the means are few, and stay in the cache of the device. What is written of a node is its share of the attention.
 """
 
 # mypy: disable-error-code="no-untyped-def"
 
 import triton
 import triton.language as tl
+
+# Sizes that grow with the text. None of them tells the compiler what is aligned, so one kernel serves all.
+SIZES = ["elements", "nodes", "rows", "tokens", "above", "beside", "below", "wanted", "stretches", "columns"]
 
 
 @triton.jit
@@ -19,31 +22,64 @@ def queries(q, head, GROUP: tl.constexpr, VIPS: tl.constexpr, D: tl.constexpr):
 
 
 @triton.jit
-def scores(q, keys, base, row, count, scale, plus, D: tl.constexpr):
-    """(VIPS, BLOCK): of rows `base + row` of keys (..., D), scaled, `plus` added; -inf from `count` on."""
+def squares(q, head, GROUP: tl.constexpr, VIPS: tl.constexpr, D: tl.constexpr, F: tl.constexpr, ROOM: tl.constexpr):
+    """(VIPS, ROOM): of the group's queries, summed over the features of each of F groups; zeros beyond them."""
+    SIDE: tl.constexpr = D // 2 // F  # a group has as many neighbours in each half
+    vip, f, i = tl.arange(0, VIPS)[:, None, None], tl.arange(0, ROOM)[None, :, None], tl.arange(0, D // F)[None, None]
+    d = i // SIDE * (D // 2) + f * SIDE + i % SIDE
+    some = tl.load(q + (head * GROUP + vip) * D + d, mask=(vip < GROUP) & (f < F), other=0.0)
+    if some.dtype != tl.float64:
+        some = some.to(tl.float32)
+    return tl.sum(some * some, 2)
+
+
+@triton.jit
+def scores(q, keys, row, count, scale, plus, D: tl.constexpr):
+    """(VIPS, BLOCK): of rows of keys (..., D), scaled, `plus` added; -inf from `count` on."""
     d = tl.arange(0, D)
-    k = tl.load(keys + (base + row[None, :]) * D + d[:, None], mask=row[None, :] < count, other=0.0)
+    k = tl.load(keys + row[None, :] * D + d[:, None], mask=row[None, :] < count, other=0.0)
     found = tl.dot(q, k.to(q.dtype), input_precision="ieee") * scale + plus
     return tl.where(row[None, :] < count, found, float("-inf"))
 
 
 @triton.jit
-def sum_nodes(
-    q, means, owners, counts, maxima, sums, scale, plus, nodes, stretches,
+def element_of(owners, sequence, elements, OWNED: tl.constexpr):
+    """The tree's sequence that a sequence reads, wide enough for offsets into all of its tokens."""
+    element = tl.load(owners + sequence) if OWNED else sequence % elements
+    return element.to(tl.int64)
+
+
+@triton.jit(do_not_specialize=SIZES)
+def attend_rows(
+    q, keys, values, live, means, owners, counts, maxima, sums, outputs, scale, plus, key_batch, key_head, value_batch,
+    value_head, elements, nodes, rows, above, stretches,
     HEADS: tl.constexpr, GROUP: tl.constexpr, VIPS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+    ROW_BLOCK: tl.constexpr, OWNED: tl.constexpr,
 ):  # fmt: skip
-    """For every query, the largest score among the nodes of a stretch and the sum of exp(score - largest)."""
+    """For every query, the largest score among the nodes of a stretch and the sum of exp(score - largest); after the
+    stretches of nodes, attention over those of the rows that are always read."""
     head, stretch = tl.program_id(0), tl.program_id(1)
-    element = tl.load(owners + head // HEADS)
-    base = (element * HEADS + head % HEADS) * nodes
-    row = stretch * BLOCK + tl.arange(0, BLOCK)
-    s = scores(queries(q, head, GROUP, VIPS, D), means, base, row, tl.load(counts + element), scale, plus, D)
-    high = tl.max(s, 1)
-    total = tl.sum(tl.exp(s - tl.where(high == float("-inf"), 0.0, high)[:, None]), 1)
-    vip = tl.arange(0, VIPS)
-    out = (head * stretches + stretch) * GROUP + vip
-    tl.store(maxima + out, high, mask=vip < GROUP)
-    tl.store(sums + out, total, mask=vip < GROUP)
+    sequence, own = head // HEADS, head % HEADS
+    query = queries(q, head, GROUP, VIPS, D)
+    out = head * stretches + stretch
+    if stretch < above:
+        element = element_of(owners, sequence, elements, OWNED)
+        row = stretch * BLOCK + tl.arange(0, BLOCK)
+        means += (element * HEADS + own) * nodes * D
+        s = scores(query, means, row, tl.load(counts + element), scale, plus, D)
+        high = tl.max(s, 1)
+        total = tl.sum(tl.exp(s - tl.where(high == float("-inf"), 0.0, high)[:, None]), 1)
+        vip = tl.arange(0, VIPS)
+        tl.store(maxima + out * GROUP + vip, high, mask=vip < GROUP)
+        tl.store(sums + out * GROUP + vip, total, mask=vip < GROUP)
+    else:
+        token = (stretch - above) * ROW_BLOCK + tl.arange(0, ROW_BLOCK)  # Triton lets no name have two sizes
+        there = tl.load(live + sequence * rows + token, mask=token < rows, other=0)
+        token = tl.where(there != 0, token, rows)
+        keys += sequence.to(tl.int64) * key_batch + own * key_head
+        values += sequence.to(tl.int64) * value_batch + own * value_head
+        exact = scores(query, keys, token, rows, scale, 0.0, D)
+        write(exact, values, token, rows, maxima, sums, outputs, out, GROUP, VIPS, D)
 
 
 @triton.jit
@@ -65,119 +101,161 @@ def log_total(maxima, sums, first, count, GROUP: tl.constexpr, VIPS: tl.constexp
     return tl.where(vip < GROUP, high, 0.0) + tl.log(tl.where(vip < GROUP, total, 1.0))
 
 
-@triton.jit
-def choose_candidates(
-    q, means, spreads, owners, counts, maxima, sums, candidates, scale, plus, worth, nodes, stretches, summed,
+@triton.jit(do_not_specialize=SIZES)
+def share_nodes(
+    q, means, spreads, owners, counts, maxima, sums, shares, scale, plus, worth, elements, nodes, above, beside,
+    stretches,
     HEADS: tl.constexpr, GROUP: tl.constexpr, VIPS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
-    WANTED: tl.constexpr, FEATURES: tl.constexpr, PARTS: tl.constexpr,
+    FEATURES: tl.constexpr, ROOM: tl.constexpr, PARTS: tl.constexpr, OWNED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The WANTED nodes of a stretch that the group attends to most, as integers in that order: share, then place."""
-    head, stretch, many = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
-    element = tl.load(owners + head // HEADS)
+    """The share of the group's attention that each node of a stretch would have; -1 where there is no node."""
+    head, stretch = tl.program_id(0), tl.program_id(1)
+    element = element_of(owners, head // HEADS, elements, OWNED)
     base = (element * HEADS + head % HEADS) * nodes
     row, vip = stretch * BLOCK + tl.arange(0, BLOCK), tl.arange(0, VIPS)
-    real = row < tl.load(counts + element)
-    query = queries(q, head, GROUP, VIPS, D)
-    s = scores(query, means, base, row, tl.load(counts + element), scale, plus, D)
+    count = tl.load(counts + element)
+    real = row < count
+    s = scores(queries(q, head, GROUP, VIPS, D), means + base * D, row, count, scale, plus, D)
     if FEATURES > 0:  # a quarter of the variance: squares of the queries times the spread of their group of features
-        d = tl.arange(0, D)
-        feature = (d % (D // 2)) * FEATURES // (D // 2)
-        spread = tl.load(spreads + (base + row[None, :]) * FEATURES + feature[:, None], mask=real[None, :], other=0.0)
-        wide = query.to(s.dtype)
-        s += tl.dot(wide * wide, spread.to(s.dtype), input_precision="ieee") * (scale * scale * worth)
-    total = log_total(maxima, sums, head * stretches, summed, GROUP, VIPS, PARTS)
+        f = tl.arange(0, ROOM)
+        at = spreads + base * FEATURES + row[None, :] * FEATURES + f[:, None]
+        spread = tl.load(at, mask=real[None, :] & (f[:, None] < FEATURES), other=0.0)
+        square = squares(q, head, GROUP, VIPS, D, FEATURES, ROOM)
+        s += tl.dot(square, spread.to(square.dtype), input_precision=PRECISION) * (scale * scale * worth)
+    total = log_total(maxima, sums, head * stretches, above + beside, GROUP, VIPS, PARTS)
     attention = tl.where((vip[:, None] < GROUP) & real[None, :], tl.exp(s - total[:, None]), 0.0)
     share = (tl.sum(attention, 0) / GROUP).to(tl.float32)
-    packed = (share.to(tl.int32, bitcast=True).to(tl.int64) << 32) | (2147483647 - row)  # the first wins a tie
-    packed = tl.sort(tl.where(real, packed, 0), descending=True)
-    slot = tl.arange(0, BLOCK)
-    tl.store(candidates + (head * many + stretch) * WANTED + slot, packed, mask=slot < WANTED)
+    tl.store(shares + head * (above * BLOCK) + row, tl.where(real, share, -1.0))
 
 
 @triton.jit
-def keep_best(candidates, opened, count, ROOM: tl.constexpr, WANTED: tl.constexpr):
-    """Of all candidates of a head, the WANTED best, as places."""
-    head, slot = tl.program_id(0), tl.arange(0, ROOM)
-    packed = tl.load(candidates + head * count + slot, mask=slot < count, other=0)
-    packed = tl.sort(packed, descending=True)
-    tl.store(opened + head * WANTED + slot, (2147483647 - (packed & 2147483647)).to(tl.int32), mask=slot < WANTED)
+def bits_of(shares, row, columns):
+    """Shares as integers of the same order; below 0 where there is no node."""
+    return tl.load(shares + row, mask=row < columns, other=-1.0).to(tl.int32, bitcast=True)
 
 
 @triton.jit
+def count_three(bits, a, b, c):
+    """How many are at least a, at least b and at least c: 21 bits each of one integer, so that they are summed once."""
+    one = (bits >= a).to(tl.int64) + ((bits >= b).to(tl.int64) << 21) + ((bits >= c).to(tl.int64) << 42)
+    return tl.sum(one, 0)
+
+
+@triton.jit(do_not_specialize=SIZES)
+def choose_nodes(shares, opened, columns, wanted, BLOCK: tl.constexpr, TILE: tl.constexpr, ONE: tl.constexpr):
+    """The `wanted` nodes of a head with the largest shares, the first of equal ones, as places in ascending order; -1
+    beyond the nodes there are. The share of a chosen node becomes -2.
+
+    Nothing is sorted: the share that parts the chosen from the others is found between bounds that close in on it, by
+    counting. Where several nodes have that very share, the bounds end up around it alone.
+    """
+    head, place = tl.program_id(0), tl.arange(0, TILE)
+    columns = columns * BLOCK
+    shares += head * columns
+    opened += head * wanted
+    bits = bits_of(shares, place, columns)
+    highest = tl.max(bits, 0)
+    low = tl.full((), 0, tl.int32)  # at least `wanted` are from here on, or all that there are
+    packed = count_three(bits, low, low, low)
+    if not ONE:
+        for start in range(TILE, columns, TILE):
+            more = bits_of(shares, start + place, columns)
+            highest = tl.maximum(highest, tl.max(more, 0))
+            packed += count_three(more, low, low, low)
+    high = highest + 1  # fewer than `wanted` are from here on
+    from_low = (packed & 2097151).to(tl.int32)
+    from_high = tl.full((), 0, tl.int32)
+    there = from_low
+    while (from_low > wanted) & (high - low > 1):
+        part = tl.maximum((high - low) // 4, 1)
+        a, b, c = low + part, low + 2 * part, low + 3 * part
+        packed = count_three(bits, a, b, c)
+        if not ONE:
+            for start in range(TILE, columns, TILE):
+                packed += count_three(bits_of(shares, start + place, columns), a, b, c)
+        at_a, at_b = (packed & 2097151).to(tl.int32), ((packed >> 21) & 2097151).to(tl.int32)
+        at_c = (packed >> 42).to(tl.int32)
+        past_a, past_b, past_c = at_a >= wanted, at_b >= wanted, at_c >= wanted
+        new_high = tl.where(past_c, high, tl.where(past_b, c, tl.where(past_a, b, a)))
+        from_high = tl.where(past_c, from_high, tl.where(past_b, at_c, tl.where(past_a, at_b, at_a)))
+        high = tl.minimum(high, new_high)  # where they are close, a part can reach beyond; none is there
+        low = tl.where(past_c, c, tl.where(past_b, b, tl.where(past_a, a, low)))
+        from_low = tl.where(past_c, at_c, tl.where(past_b, at_b, tl.where(past_a, at_a, from_low)))
+
+    room = wanted - from_high  # for the first of those between the bounds
+    done_sure, done_maybe = tl.full((), 0, tl.int32), tl.full((), 0, tl.int32)
+    for start in range(0, columns, TILE):
+        row = start + place
+        if not ONE:
+            bits = bits_of(shares, row, columns)
+        sure, maybe = bits >= high, (bits >= low) & (bits < high)
+        both = sure.to(tl.int32) + (maybe.to(tl.int32) << 15)  # a tile has at most 16384 of either
+        rank = tl.cumsum(both, 0)
+        maybe_rank = done_maybe + (rank >> 15)
+        chosen = sure | (maybe & (maybe_rank <= room))
+        slot = done_sure + (rank & 32767) + tl.minimum(maybe_rank, room) - 1
+        tl.store(opened + slot, row, mask=chosen)
+        tl.store(opened + row, -1, mask=(row >= there) & (row < wanted))
+        tl.store(shares + row, -2.0, mask=chosen)
+        if not ONE:
+            summed = tl.sum(both, 0)
+            done_sure += summed & 32767
+            done_maybe += summed >> 15
+
+
+@triton.jit(do_not_specialize=SIZES)
 def attend_nodes(
-    q, means, mean_values, owners, counts, opened, maxima, sums, outputs, scale, stretches, plus, nodes,
+    q, means, mean_values, keys, values, owners, counts, shares, opened, maxima, sums, outputs, scale, plus, elements,
+    nodes, tokens, above, beside, wanted, stretches,
     HEADS: tl.constexpr, GROUP: tl.constexpr, VIPS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
-    WANTED: tl.constexpr, SLOTS: tl.constexpr,
+    LEAF: tl.constexpr, LEAF_BLOCK: tl.constexpr, OWNED: tl.constexpr, ANY: tl.constexpr,
 ):  # fmt: skip
-    """Attention over the closed nodes of a stretch: its maximum, sum and unnormalised output."""
+    """Attention over the closed nodes of a stretch; after these, over LEAF_BLOCK tokens of the opened leaves."""
     head, stretch = tl.program_id(0), tl.program_id(1)
-    element = tl.load(owners + head // HEADS)
-    base = (element * HEADS + head % HEADS) * nodes
-    row = stretch * BLOCK + tl.arange(0, BLOCK)
-    s = scores(queries(q, head, GROUP, VIPS, D), means, base, row, tl.load(counts + element), scale, plus, D)
-    slot = tl.arange(0, SLOTS)
-    chosen = tl.load(opened + head * WANTED + slot, mask=slot < WANTED, other=-1)
-    taken = tl.sum((row[:, None] == chosen[None, :]).to(tl.int32), 1)
-    s = tl.where(taken[None, :] > 0, float("-inf"), s)
-    write(s, mean_values, base, row, nodes, maxima, sums, outputs, head * stretches + stretch, GROUP, VIPS, D)
+    element = element_of(owners, head // HEADS, elements, OWNED)
+    own = element * HEADS + head % HEADS
+    query = queries(q, head, GROUP, VIPS, D)
+    if stretch < above:
+        row = stretch * BLOCK + tl.arange(0, BLOCK)
+        s = scores(query, means + own * nodes * D, row, tl.load(counts + element), scale, plus, D)
+        if ANY:
+            share = tl.load(shares + head * (above * BLOCK) + row)
+            s = tl.where(share[None, :] == -2.0, float("-inf"), s)
+        out = head * stretches + stretch
+        write(s, mean_values + own * nodes * D, row, nodes, maxima, sums, outputs, out, GROUP, VIPS, D)
+    else:
+        place = (stretch - above) * LEAF_BLOCK + tl.arange(0, LEAF_BLOCK)
+        node = tl.load(opened + head * wanted + place // LEAF, mask=place < wanted * LEAF, other=-1)
+        token = tl.where(node >= 0, node * LEAF + place % LEAF, tokens)
+        exact = scores(query, keys + own * tokens * D, token, tokens, scale, 0.0, D)
+        out = head * stretches + beside + stretch
+        write(exact, values + own * tokens * D, token, tokens, maxima, sums, outputs, out, GROUP, VIPS, D)
 
 
 @triton.jit
-def attend_leaves(
-    q, keys, values, owners, counts, opened, maxima, sums, outputs, scale, stretches, tokens, done,
-    HEADS: tl.constexpr, GROUP: tl.constexpr, VIPS: tl.constexpr, D: tl.constexpr, LEAF: tl.constexpr,
-    BLOCK: tl.constexpr, WANTED: tl.constexpr,
-):  # fmt: skip
-    """Attention over the tokens of some opened leaves, BLOCK tokens at a time."""
-    head, stretch = tl.program_id(0), tl.program_id(1)
-    element = tl.load(owners + head // HEADS)
-    base = (element * HEADS + head % HEADS) * tokens
-    place = stretch * BLOCK + tl.arange(0, BLOCK)
-    node = tl.load(opened + head * WANTED + place // LEAF, mask=place < WANTED * LEAF, other=-1)
-    real = (node >= 0) & (node < tl.load(counts + element))
-    row = tl.where(real, node * LEAF + place % LEAF, tokens)
-    s = scores(queries(q, head, GROUP, VIPS, D), keys, base, row, tokens, scale, 0.0, D)
-    write(s, values, base, row, tokens, maxima, sums, outputs, head * stretches + done + stretch, GROUP, VIPS, D)
-
-
-@triton.jit
-def attend_rows(
-    q, keys, values, live, maxima, sums, outputs, scale, stretches, rows, done,
-    HEADS: tl.constexpr, GROUP: tl.constexpr, VIPS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
-   
-):  # fmt: skip
-    """Attention over a stretch of the rows that are always read."""
-    head, stretch = tl.program_id(0), tl.program_id(1)
-    row = stretch * BLOCK + tl.arange(0, BLOCK)
-    there = tl.load(live + head // HEADS * rows + row, mask=row < rows, other=0)
-    row = tl.where(there != 0, row, rows)
-    s = scores(queries(q, head, GROUP, VIPS, D), keys, head * rows, row, rows, scale, 0.0, D)
-    write(s, values, head * rows, row, rows, maxima, sums, outputs, head * stretches + done + stretch, GROUP, VIPS, D)
-
-
-@triton.jit
-def write(
-    s, values, base, row, count, maxima, sums, outputs, out, GROUP: tl.constexpr, VIPS: tl.constexpr, D: tl.constexpr
-):
+def write(s, values, row, count, maxima, sums, outputs, out, GROUP: tl.constexpr, VIPS: tl.constexpr, D: tl.constexpr):
     """exp(s - largest), its sum, and its product with the values, of one stretch."""
     high = tl.max(s, 1)
     weights = tl.exp(s - tl.where(high == float("-inf"), 0.0, high)[:, None])
     d, vip = tl.arange(0, D), tl.arange(0, VIPS)
-    v = tl.load(values + (base + row[:, None]) * D + d[None, :], mask=row[:, None] < count, other=0.0)
+    v = tl.load(values + row[:, None] * D + d[None, :], mask=row[:, None] < count, other=0.0)
     result = tl.dot(weights.to(v.dtype), v, input_precision="ieee")
     tl.store(maxima + out * GROUP + vip, high, mask=vip < GROUP)
     tl.store(sums + out * GROUP + vip, tl.sum(weights, 1), mask=vip < GROUP)
     tl.store(outputs + (out * GROUP + vip[:, None]) * D + d[None, :], result, mask=vip[:, None] < GROUP)
 
 
-@triton.jit
-def join(maxima, sums, outputs, output, stretches, GROUP: tl.constexpr, D: tl.constexpr, PARTS: tl.constexpr):
-    """The attention of one query over all stretches of its head."""
-    query, d = tl.program_id(0), tl.arange(0, D)
+@triton.jit(do_not_specialize=SIZES)
+def join(
+    maxima, sums, outputs, output, stretches,
+    GROUP: tl.constexpr, D: tl.constexpr, SOME: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    """SOME features of the attention of one query over all stretches of its head."""
+    query, d = tl.program_id(0), tl.program_id(1) * SOME + tl.arange(0, SOME)
     head, vip = query // GROUP, query % GROUP
     high = tl.full((1,), float("-inf"), maxima.dtype.element_ty)
     total = tl.zeros((1,), maxima.dtype.element_ty)
-    result = tl.zeros((D,), maxima.dtype.element_ty)
+    result = tl.zeros((SOME,), maxima.dtype.element_ty)
     for start in range(0, stretches, PARTS):
         part = start + tl.arange(0, PARTS)
         at = (head * stretches + part) * GROUP + vip
@@ -186,9 +264,8 @@ def join(maxima, sums, outputs, output, stretches, GROUP: tl.constexpr, D: tl.co
         finite = tl.where(new == float("-inf"), 0.0, new)
         weights = tl.exp(m - finite)
         some = tl.load(outputs + at[:, None] * D + d[None, :], mask=part[:, None] < stretches, other=0.0)
-        total = total * tl.exp(high - finite) + tl.sum(
-            weights * tl.load(sums + at, mask=part < stretches, other=0.0), 0
-        )
+        more = tl.load(sums + at, mask=part < stretches, other=0.0)
+        total = total * tl.exp(high - finite) + tl.sum(weights * more, 0)
         result = result * tl.exp(high - finite) + tl.sum(weights[:, None] * some, 0)
         high = new
-    tl.store(output + query * D + d, result / total)
+    tl.store(output + query * D + d, (result / total).to(output.dtype.element_ty))
