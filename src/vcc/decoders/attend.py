@@ -6,6 +6,7 @@ key and mean value, with log s added to its score. With every node opened the ro
 result is that of dense attention.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -67,7 +68,7 @@ def attend_tree(
         present = tree.real_nodes(tree.scales[0])
         real = None if present is None else of_owner(present, owner)[:, None, None]  # (B, H, c, v)
         for depth, scale in enumerate(tree.scales[:-1]):
-            closed = score_rows(query, means) + torch.tensor(float(scale), dtype=dtype).log()
+            closed = score_rows(query, means) + math.log(scale)
             if real is not None:
                 closed = closed.masked_fill(~real[..., None, :], UNSEEN)
             total = torch.cat([*scores, closed], -1).logsumexp(-1, keepdim=True)  # of all that is on the cut so far

@@ -134,7 +134,7 @@ def fill(layer: Any, parts: dict[str, Tensor], facts: dict[str, Any], model: Any
         layer.cumulative_length = facts["seen"]
         return
     layer.columns, layer.live, layer.length = rows["columns"], rows["live"], facts["length"]
-    layer.tokens, layer.in_tree = torch.tensor(facts["tokens"]), torch.tensor(facts["lengths"])
+    layer.tokens, layer.in_tree = (torch.tensor(facts[name], device="cpu") for name in ("tokens", "lengths"))
 
     def placed(tensor: Tensor) -> Tensor:
         return tensor.to(device) if leaves == "device" else tensor.clone() if leaves == "cpu" else tensor

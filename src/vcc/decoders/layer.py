@@ -10,6 +10,8 @@ from vcc.decoders.config import DecoderConfig
 from vcc.decoders.tree import NOWHERE, KeyTree, cut_back, empty_tree, in_order_of_columns, select, write_tokens
 from vcc.errors import UsageError
 
+CPU = torch.device("cpu")  # named wherever tensors must be there: torch.set_default_device may say otherwise
+
 
 class TreeLayer(DynamicLayer):
     """First and last tokens as they are, all between them in a `KeyTree`.
@@ -35,11 +37,11 @@ class TreeLayer(DynamicLayer):
 
     def forget(self) -> None:
         self.length = 0  # columns seen, padding included
-        self.tokens = torch.zeros(0, dtype=torch.int64)  # (B,) real tokens of each sequence; on the CPU
+        self.tokens = torch.zeros(0, dtype=torch.int64, device=CPU)  # (B,) real tokens of each sequence; on the CPU
         self.in_tree = self.tokens  # (B,) those of them that are in the tree; on the CPU
-        self.coming = torch.zeros(0, 0, dtype=torch.bool)  # (B, q) which of the newest columns are real; on the CPU
+        self.coming = torch.zeros(0, 0, dtype=torch.bool, device=CPU)  # (B, q) which of the newest columns are real; on the CPU
         self.owner: Tensor | None = None  # (B,) the tree's sequence of each; None: one each, or one for all
-        self.since = torch.zeros(0, dtype=torch.int64)  # (B,) tokens in the tree when the document ended; on the CPU
+        self.since = torch.zeros(0, dtype=torch.int64, device=CPU)  # (B,) tokens in the tree when the document ended; on the CPU
         self.every = self.settings.fresh  # tokens that join the tree at a time; after a document, whole pieces
         self.queries, self.rows_of = 0, 0.0  # for the report: sums over the tokens of all steps
         self.rows_read: float | Tensor = 0.0
@@ -50,9 +52,9 @@ class TreeLayer(DynamicLayer):
         batch = len(key_states)
         self.columns = torch.zeros(batch, 0, dtype=torch.int64, device=self.device)
         self.live = torch.zeros(batch, 0, dtype=torch.bool, device=self.device)
-        self.tokens = torch.zeros(batch, dtype=torch.int64)
+        self.tokens = torch.zeros(batch, dtype=torch.int64, device=CPU)
         self.since = self.in_tree = torch.zeros_like(self.tokens)
-        self.coming = torch.zeros(batch, 0, dtype=torch.bool)
+        self.coming = torch.zeros(batch, 0, dtype=torch.bool, device=CPU)
         self.tree = empty_tree(self.settings.scales, self.keys, self.leaves_on or self.device, self.settings.spread)
         self.is_initialized = True
 
@@ -71,7 +73,7 @@ class TreeLayer(DynamicLayer):
         fresh = torch.arange(self.length, self.length + new, device=self.device).expand(batch, new)
         self.columns = torch.cat([self.columns, fresh], 1)
         self.live = torch.cat([self.live, torch.ones_like(fresh, dtype=torch.bool)], 1)
-        self.coming = torch.ones(batch, new, dtype=torch.bool)
+        self.coming = torch.ones(batch, new, dtype=torch.bool, device=CPU)
         self.length += new
         keys = self.keys.view_as(self.keys)  # a view: the layer must not hold what holds the layer
         keys.tree_layer = self  # type: ignore[attr-defined]
@@ -145,7 +147,7 @@ class TreeLayer(DynamicLayer):
             if wanted > had:
                 groups.setdefault((had, wanted), []).append(number)
         for (had, wanted), elements in groups.items():
-            element, start = torch.tensor(elements), had // piece * piece
+            element, start = torch.tensor(elements, device=CPU), had // piece * piece
             at = element.to(self.device)
             place = (~moved[at]).sort(dim=1, stable=True).indices[:, : wanted - had]
             keys, values = (take_rows(part[at], place) for part in (self.keys, self.values))
@@ -171,7 +173,7 @@ class TreeLayer(DynamicLayer):
         batch = len(self.live)
         if self.owner is None and len(self.tree.lengths) == batch:
             return
-        owner = torch.zeros(batch, dtype=torch.int64) if self.owner is None else self.owner
+        owner = torch.zeros(batch, dtype=torch.int64, device=CPU) if self.owner is None else self.owner
         self.tree, self.owner = select(self.tree, owner), None
 
     def in_columns(self) -> tuple[Tensor, Tensor]:
@@ -244,7 +246,7 @@ class TreeLayer(DynamicLayer):
         keys, values = self.keys.new_zeros(batch, heads, most, width), self.values.new_zeros(batch, heads, most, width)
         columns, live = self.columns.new_zeros(batch, most), self.live.new_zeros(batch, most)
         for element, (had, start) in enumerate(zip(lengths, starts, strict=True)):
-            old = in_order_of_columns(self.tree, torch.tensor([element]), start, had)
+            old = in_order_of_columns(self.tree, torch.tensor([element], device=CPU), start, had)
             for target_part, part in zip((keys, values), old[:2], strict=True):
                 target_part[element, :, : had - start] = part[0].to(self.device)
             columns[element, : had - start] = old[2][0].to(self.device)
@@ -254,7 +256,7 @@ class TreeLayer(DynamicLayer):
         self.values = take_rows(torch.cat([self.values, values], 2), order)
         self.columns = torch.cat([self.columns, columns], 1).gather(1, order)
         self.live = torch.cat([self.live, live], 1).gather(1, order)
-        self.tree, self.in_tree = cut_back(self.tree, tuple(starts)), torch.tensor(starts)
+        self.tree, self.in_tree = cut_back(self.tree, tuple(starts)), torch.tensor(starts, device=CPU)
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """The tree is shared by beams: only the few rows outside it are copied."""
@@ -263,7 +265,7 @@ class TreeLayer(DynamicLayer):
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         if self.get_seq_length() > 0:
-            self.choose(torch.arange(len(self.live)).repeat_interleave(repeats))
+            self.choose(torch.arange(len(self.live), device=CPU).repeat_interleave(repeats))
 
     def batch_select_indices(self, indices: Tensor) -> None:
         if self.get_seq_length() > 0:
