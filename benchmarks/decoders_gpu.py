@@ -50,10 +50,8 @@ class Size:
 
 
 SMALL = Size(4, 2, 16, 64, (2048, 4096), (1, 2), 1024, 2048, 8, (32, 4, 2), 3)
-SETTINGS = {
-    "16 opened 32": vcc.DecoderConfig(scales=(16, 1), budget=32),
-    "256, 16 opened 32, 32": vcc.DecoderConfig(scales=(256, 16, 1), budget=(32, 32), fresh=256),
-}
+SETTINGS = {f"{leaf} opened 32": vcc.DecoderConfig(scales=(leaf, 1), budget=32) for leaf in (16, 32, 64)}
+CROSSING = "64 opened 32"  # of T5's decoder
 
 
 def decoders_gpu(
@@ -141,22 +139,24 @@ def cross(size: Size, device: torch.device, dtype: torch.dtype) -> Iterator[dict
         decoder_start_token_id=0,
     )
     model = T5ForConditionalGeneration(config).to(device, dtype).eval()
-    states = torch.randn(1, size.states, width, device=device, dtype=dtype)
+    wrapped: Any = vcc.wrap(model, SETTINGS[CROSSING])
+    for batch in size.batches:
+        states = torch.randn(batch, size.states, width, device=device, dtype=dtype)
+        times = [
+            timed(partial(write, each, states, size.written), device, 1, capture=False)[0] for each in (model, wrapped)
+        ]
+        line = {"what": f"T5, {size.written} tokens", "keys": size.states, "batch": batch, "settings": CROSSING}
+        yield line | {"graph": False, "ms": times[1], "beside_ms": times[0], "times": times[0] / times[1]}
 
-    def write(model: Any) -> Tensor:
-        return model.generate(
-            encoder_outputs=BaseModelOutput(last_hidden_state=states),
-            attention_mask=torch.ones(1, size.states, dtype=torch.int64, device=device),
-            max_new_tokens=size.written,
-            min_new_tokens=size.written,
-            do_sample=False,
-        )
 
-    dense_ms, _ = timed(partial(write, model), device, 3, capture=False)
-    for name, settings in SETTINGS.items():
-        ms, _ = timed(partial(write, vcc.wrap(model, settings)), device, 3, capture=False)
-        line = {"what": f"T5, {size.written} tokens", "keys": size.states, "batch": 1, "settings": name, "graph": False}
-        yield line | {"ms": ms, "beside_ms": dense_ms, "times": dense_ms / ms}
+def write(model: Any, states: Tensor, tokens: int) -> Tensor:
+    return model.generate(
+        encoder_outputs=BaseModelOutput(last_hidden_state=states),
+        attention_mask=torch.ones(states.shape[:2], dtype=torch.int64, device=states.device),
+        max_new_tokens=tokens,
+        min_new_tokens=tokens,
+        do_sample=False,
+    )
 
 
 PARTS = {"token": tokens, "build": build, "offload": partial(tokens, leaves="cpu"), "cross": cross}
