@@ -137,7 +137,9 @@ def fill(layer: Any, parts: dict[str, Tensor], facts: dict[str, Any], model: Any
     layer.tokens, layer.in_tree = (torch.tensor(facts[name], device="cpu") for name in ("tokens", "lengths"))
 
     def placed(tensor: Tensor) -> Tensor:
-        return tensor.to(device) if leaves == "device" else tensor.clone() if leaves == "cpu" else tensor
+        if leaves == "cpu":  # pinned, kernels of a GPU can read them
+            return tensor.pin_memory() if device.type == "cuda" else tensor.clone()
+        return tensor.to(device) if leaves == "device" else tensor
 
     above = range(len(layer.settings.scales) - 1)
     layer.tree = KeyTree(

@@ -18,7 +18,7 @@ def why_no_kernel(query: Tensor, tree: KeyTree, settings: DecoderConfig) -> str 
         return f"{query.shape[2]} tokens are given at once; the kernels take one"
     if settings.budget is None or len(settings.scales) != 2:
         return "the kernels open a fixed number of nodes of one scale"
-    if tree.keys.device != query.device:
+    if not tree.in_reach:
         return f"the leaves are on {tree.keys.device}, the queries on {query.device}"
     if width < 16 or width & (width - 1) or settings.leaf & (settings.leaf - 1):
         return (

@@ -42,6 +42,12 @@ class KeyTree:
         """What a node's spread is in rows: a row is a key and a value."""
         return self.spreads[0].shape[3] / (self.keys.shape[3] + self.values.shape[3])
 
+    @cached_property
+    def in_reach(self) -> bool:
+        """Whether the device of the means can read the tokens itself: they are on it, or in pinned memory."""
+        here = self.key_means[0].device
+        return all(part.device == here or part.is_pinned() for part in (self.keys, self.values))
+
     @property
     def even(self) -> bool:
         return min(self.lengths) == self.keys.shape[2]
@@ -116,7 +122,8 @@ def write_tokens(
 
     def written(old: Tensor, new: Tensor, scale: int = 1, empty: float = 0.0) -> Tensor:
         size, begin = room // scale, start // scale
-        target = old.new_full((old.shape[0], old.shape[1], size, *old.shape[3:]), empty)
+        pinned = old.device.type == "cpu" and tree.key_means[0].is_cuda  # so that kernels can read it
+        target = old.new_full((old.shape[0], old.shape[1], size, *old.shape[3:]), empty, pin_memory=pinned)
         kept = min(size, old.shape[2])
         target[:, :, :kept] = old[:, :, :kept]
         target[element.to(old.device), :, begin : begin + new.shape[2]] = new.to(old.device, old.dtype)
