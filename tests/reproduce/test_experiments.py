@@ -91,7 +91,8 @@ def test_table_one_from_a_folder_of_data_to_its_report(tmp_path: Path) -> None:
     common = ["--out", str(tmp_path / "out"), "--tasks", "fairytaleqa", "--length", "128"]
     made = ["--data", str(tmp_path / "data"), "--model", str(tmp_path / "model"), "--pack", "true"]
     assert main(["reproduce", "table1", *common, *made]) == 0
-    tiny_steps = ["--short", "32", "--start-steps", "2", "--pretrain-steps", "2", "--tune-steps", "2", "--batch", "4"]
+    tiny_steps = ["--short", "32", "--start-steps", "2", "--pretrain-steps", "2", "--batch", "4"]
+    tiny_steps += ["--answer-steps", "1", "--tune-steps", "2"]
     tiny_steps += [
         "--at-once",
         "2",

@@ -36,7 +36,7 @@ class Figure5(Experiment):
             ours = [Cell("VCC", "base", 4096, "wikihop", "choice", Compression(16, h)) for h in BUDGETS]
             return unique(step for cell in (*map(Cell.of, self.paper), *ours) for step in cell_steps(cell, at))
         models = [name for name in dict.fromkeys(setting.model for setting in self.settings)]
-        found = [steps.begin(at), *(steps.pretrain(at, model) for model in models)]
+        found = steps.learning(at, models)
         found += [steps.tune(at, model, TASK) for model in models]
         found += [steps.score(at, TASK, setting) for setting in self.settings]
         return found + [steps.clock(at, setting.model, setting) for setting in self.settings]

@@ -22,7 +22,7 @@ class Table3(Experiment):
     def steps(self, at: Place) -> list[Step]:
         if at.scale == "paper":
             return steps_of(PAPER, at)
-        found = [steps.begin(at), *(steps.pretrain(at, model) for model in MODELS)]
+        found = steps.learning(at, MODELS)
         found += [steps.tune(at, model, TASK) for model in MODELS]
         return found + [steps.score(at, TASK, model=model, length=n) for model in MODELS for n in self.lengths(at)]
 

@@ -14,6 +14,7 @@ from vcc.reproduce.small.settings import Small
 WORK: dict[str, Callable[..., None]] = {
     "begin": jobs.begin,
     "pretrain": jobs.pretrain,
+    "answer": jobs.answer,
     "tune": jobs.tune,
     "score": jobs.score,
     "time": jobs.time_alone,

@@ -3,7 +3,7 @@
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from vcc.train.perplexity import Perplexity
 from vcc.train.predict import Predictor, counting
 
 HELD_OUT_ROWS = 64  # long sequences on which perplexity is measured
+PARAGRAPHS = 64  # short ones of a step
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,9 @@ class Bench:
 
     def pretrained(self, name: str) -> Path:
         return self.out / "pretrained" / name
+
+    def answering(self, name: str) -> Path:
+        return self.out / "answering" / name
 
     def tuned(self, name: str, task: str) -> Path:
         return self.out / "tuned" / f"{name}-{task}"
@@ -139,13 +143,29 @@ def examples(bench: Bench, task: str, split: Split) -> Sequence[Example]:
     return chosen
 
 
+def answer(bench: Bench, name: str) -> None:
+    """Learn to answer from paragraphs alone, which are short for everybody: a head that is new takes thousands of
+    questions to be of use, and these cost little."""
+    small, folder = bench.small, bench.answering(name)
+    tokenizer = load.load_tokenizer(bench.start(), local=True)
+    torch.manual_seed(small.seed)  # of the new head
+    length = variants.reads(name, small.length, small.short)
+    model = variants.loaded(name, bench.pretrained(name), length, new_head=True)
+    found: dict[str, Any] = {"curve": [], "seconds": 0.0, "steps": 0}
+    if small.answer_steps:
+        objective = Answering.of(model, tokenizer, "span", small.short)
+        data = TaskExamples(examples(bench, "squad", "train"), ExampleTokenizer(tokenizer, "span", small.short))
+        plan = replace(bench.plan(small.answer_steps, small.tune_rate), batch=PARAGRAPHS, at_once=PARAGRAPHS)
+        found = learn(model, objective, data, plan, folder)
+    finish(folder, model, tokenizer, found)
+
+
 def tune(bench: Bench, name: str, task: str) -> None:
     """Learn a task, then answer its validation questions."""
     small, folder = bench.small, bench.tuned(name, task)
     length = variants.reads(name, small.length, small.short)
     tokenizer = load.load_tokenizer(bench.start(), local=True)
-    torch.manual_seed(small.seed)  # of the new head
-    model = variants.loaded(name, bench.pretrained(name), length, new_head=True)
+    model = variants.loaded(name, bench.answering(name), length)
     if not (folder / CURVE).exists():
         objective = Answering.of(model, tokenizer, "span", length)
         data = TaskExamples(examples(bench, task, "train"), ExampleTokenizer(tokenizer, "span", length))

@@ -31,8 +31,7 @@ def pack(data: Path, model: str, out: Path, tasks: Sequence[str], megabytes: flo
     network, _ = load.load_model(model, AutoModel, new_head=True)
     network.to(torch.float16).save_pretrained(out / MODEL)
     load.load_tokenizer(model).save_pretrained(out / MODEL)
-    for task in tasks:
-        name = SETS.get(task, task)
+    for name in dict.fromkeys(["squad", *(SETS.get(task, task) for task in tasks)]):  # all learn to answer on the first
         (out / DATA / name).mkdir(parents=True, exist_ok=True)
         for split in ("train", "validation"):
             file = find_split(data, name, split)

@@ -105,6 +105,7 @@ def by_length(at: Place, task: str, models: Sequence[str], lengths: Sequence[int
 def scale_of(small: Small) -> str:
     return (
         f"{small.start_steps} steps of {small.batch} x {small.length} tokens make the common checkpoint, "
-        f"{small.pretrain_steps} more pretrain each model, {small.tune_steps} teach each task; "
+        f"{small.pretrain_steps} more pretrain each model, {small.answer_steps} of short paragraphs teach it to "
+        f"answer, {small.tune_steps} teach each task; "
         f"{small.examples} validation examples; {small.device}"
     )

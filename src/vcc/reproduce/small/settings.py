@@ -21,6 +21,9 @@ class Small:
     short: Annotated[int, "tokens that the truncated one reads"] = 512
     start_steps: Annotated[int, "steps on short rows, before anyone starts: the common checkpoint"] = 500
     pretrain_steps: Annotated[int, "steps on long rows, each"] = 300
+    answer_steps: Annotated[int, "steps of 64 short paragraphs with a question, each: they learn to answer at all"] = (
+        300
+    )
     tune_steps: Annotated[int, "steps on each task"] = 200
     batch: Annotated[int, "long sequences a step"] = 16
     at_once: Annotated[int, "of these at the same time on the device"] = 8
@@ -37,7 +40,7 @@ class Small:
             object.__setattr__(self, name, tuple(getattr(self, name)))  # JSON has lists only
         for field in fields(self):
             value = getattr(self, field.name)
-            least = 0 if field.name in ("loaders", "seed", "start_steps", "pretrain_steps") else 1
+            least = 0 if field.name in ("loaders", "seed", "start_steps", "pretrain_steps", "answer_steps") else 1
             if isinstance(value, int) and value < least:
                 raise UsageError(f"--{field.name.replace('_', '-')} is {value}: it must be at least {least}")
         if self.batch % self.at_once:

@@ -35,10 +35,21 @@ def pretrain(at: Place, model: str) -> Step:
     return job(at, "pretrain", {"name": model}, file, 1, minutes(at.small, model, steps))
 
 
+def answer(at: Place, model: str) -> Step:
+    file = at.out / "answering" / model / "curve.json"
+    return job(at, "answer", {"name": model}, file, 2, minutes(at.small, "dense-512", at.small.answer_steps))
+
+
 def tune(at: Place, model: str, task: str) -> Step:
     file = at.out / "scores" / f"{model}-{task}-own.json"
     took = minutes(at.small, model, at.small.tune_steps) + answering(at, model)
-    return job(at, "tune", {"name": model, "task": task}, file, 2, took)
+    return job(at, "tune", {"name": model, "task": task}, file, 3, took)
+
+
+def learning(at: Place, models: Sequence[str]) -> list[Step]:
+    """Everything before the tasks."""
+    each = [step(at, model) for step in (pretrain, answer) for model in models]
+    return [begin(at), *each]
 
 
 def score(at: Place, task: str, setting: Setting | None = None, model: str = "", length: int | None = None) -> Step:
@@ -47,21 +58,21 @@ def score(at: Place, task: str, setting: Setting | None = None, model: str = "",
     model = setting.model if setting else model
     file = at.out / "scores" / f"{model}-{task}-{name}{f'-{length}' if length else ''}.json"
     given = {"name": model, "task": task, "setting": name, "options": options, "length": length}
-    return job(at, "score", given, file, 3, answering(at, model))
+    return job(at, "score", given, file, 4, answering(at, model))
 
 
 def clock(at: Place, model: str, setting: Setting | None = None) -> Step:
     name, options = (setting.name, setting.options) if setting else ("own", None)
     file = at.out / "times" / f"{model}-{name}.json"
     given = {"name": model, "setting": name, "options": options}
-    return job(at, "time", given, file, 4, 0.4, alone=True)
+    return job(at, "time", given, file, 5, 0.4, alone=True)
 
 
 def comparison(at: Place, models: Sequence[str]) -> list[Step]:
     """Everything from the common checkpoint to scores and times."""
     models = at.small.models or tuple(models)
     tuned = [tune(at, model, task) for task in at.small.tasks for model in models]
-    return [begin(at), *(pretrain(at, model) for model in models), *tuned, *(clock(at, model) for model in models)]
+    return [*learning(at, models), *tuned, *(clock(at, model) for model in models)]
 
 
 def job(
