@@ -147,7 +147,7 @@ def main() -> None:
     parser.add_argument("--checkout", type=Path, default=Path(__file__).resolve().parents[1])
     parser.add_argument("--lengths", default="4096,16384,131072")
     parser.add_argument("--modes", default="forward,training")
-    parser.add_argument("--ways", default="whole,regions", help="of compiling")
+    parser.add_argument("--ways", default="whole,pieces", help="of compiling")
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument("--caches", type=Path, help="keep what was compiled here; what is there is not compiled again")
     parser.add_argument("--patience", type=float, default=300, help="seconds for one process")

@@ -4,7 +4,7 @@ windows -> split VIPs from context -> tree -> each layer: choose, read, layer, w
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -18,7 +18,7 @@ from vcc.core.rows import Rows, check_counts, concat_rows
 from vcc.core.score import SCORES
 from vcc.core.state import Compressed, Windowed
 from vcc.core.tree import SegmentTree, build_tree, copy_tree
-from vcc.core.vips import Layout, check_mask, pack, split_vips
+from vcc.core.vips import check_mask, pack, split_vips
 
 WINDOWED_AT_ONCE = 2**18  # tokens; a layer needs many times their memory for its feed-forward part
 
@@ -63,16 +63,8 @@ def encode(host: Host, rows: Rows, vip_mask: Tensor, config: VccConfig, watch: W
     check_mask(vip_mask, rows.counts, "vip_mask")
     check_counts(rows.counts)
     config = config.resolved(host.num_layers)
-    if config.vip_window == "own":
-        vips, context, layout = split_vips(rows, vip_mask, config.max_vips)
-        vips, context = run_windows(host, [vips, context], config, watch, layout)
-    else:  # VIPs stay among their neighbours until the windows are done
-        packed, packing = pack(rows)
-        (packed,) = run_windows(host, [packed], config, watch, packing)
-        vips, context, layout = split_vips(packed, vip_mask.gather(1, packing.tokens), config.max_vips)
-        layout = packing.then(layout)
-    state = Compressed(vips, build_tree(context, config.scales), layout)
-    return run_layers(host, state, config, watch).whole()
+    windows = run_windows(host, to_windows(rows, vip_mask, config), config, watch)
+    return run_layers(host, to_tree(windows, vip_mask, config), config, watch).whole()
 
 
 def read_once(host: Host, pieces: Iterable[Rows], config: VccConfig) -> SegmentTree:
@@ -88,7 +80,7 @@ def read_once(host: Host, pieces: Iterable[Rows], config: VccConfig) -> SegmentT
         check_counts(piece.counts)
         if read and len(read[-1]) % config.window:
             raise ValueError(f"a piece of {len(read[-1])} rows, not the last, must be a multiple of {config.window=}")
-        read += run_windows(host, [pack(piece)[0]], config)
+        read.append(in_windows(host, pack(piece)[0], config))
     return build_tree(read[0] if len(read) == 1 else concat_rows(*read), config.scales)
 
 
@@ -108,22 +100,47 @@ def ask(
     without gradients, it is changed itself, and only where the cuts go: a tree on disk may be larger than memory.
     """
     config = config.resolved(host.num_layers)
-    (vips,) = run_windows(host, [vips], config)
+    vips = in_windows(host, vips, config)
     own = tree if in_place else copy_tree(tree, len(vips.hidden), owner)
     state = run_layers(host, Compressed(vips, own), config, watch)
     return state.vips, state.tree
 
 
-def run_windows(
-    host: Host, parts: Sequence[Rows], config: VccConfig, watch: Watch | None = None, layout: Layout | None = None
-) -> list[Rows]:
-    """The first layers, on windows of each part. `layout`: where the parts belong in the whole that `watch` sees."""
-    state = Windowed.split(parts, config.window, layout)
+def to_windows(rows: Rows, vip_mask: Tensor, config: VccConfig) -> Windowed:
+    """VIPs and context apart, each in windows of its own; or all rows in windows, VIPs among their neighbours."""
+    if config.vip_window == "own":
+        vips, context, layout = split_vips(rows, vip_mask, config.max_vips)
+        return Windowed.split([vips, context], config.window, layout)
+    packed, packing = pack(rows)
+    return Windowed.split([packed], config.window, packing)
+
+
+def to_tree(state: Windowed, vip_mask: Tensor, config: VccConfig) -> Compressed:
+    """Out of the windows: the VIPs, and the tree of the context."""
+    layout = state.layout
+    if config.vip_window == "own":
+        vips, context = state.joined()
+    else:
+        assert layout is not None
+        (packed,) = state.joined()
+        vips, context, second = split_vips(packed, vip_mask.gather(1, layout.tokens), config.max_vips)
+        layout = layout.then(second)
+    return Compressed(vips, build_tree(context, config.scales), layout)
+
+
+def run_windows(host: Host, state: Windowed, config: VccConfig, watch: Watch | None = None) -> Windowed:
+    """The first layers, on windows."""
     for index in range(config.window_layers or 0):
         state = replace(state, parts=tuple(layer_on_windows(host, index, part) for part in state.parts))
         if watch:
             watch(Step(index, max(map(len, state.parts)), None, None, state.whole))
-    return state.joined()
+    return state
+
+
+def in_windows(host: Host, rows: Rows, config: VccConfig) -> Rows:
+    """Rows after the first layers, on windows of their own."""
+    (after,) = run_windows(host, Windowed.split([rows], config.window), config).joined()
+    return after
 
 
 def run_layers(host: Host, state: Compressed, config: VccConfig, watch: Watch | None) -> Compressed:

@@ -13,7 +13,7 @@ from vcc.documents.asker import Asker
 from vcc.documents.formats.read import read_text
 from vcc.documents.shipped import load_asker
 from vcc.documents.store import default_store
-from vcc.encode import run_windows
+from vcc.encode import in_windows
 from vcc.fleet.collection import Collection, question_vector
 from vcc.fleet.sources import find_items
 from vcc.fleet.words import WordTable
@@ -65,6 +65,6 @@ def test_nodes_come_in_the_order_in_which_the_model_opens_them(model: str) -> No
     means = tree.means[0].numpy()
     cosines = means @ question_vector(asker, "w5 w9 ?") / np.linalg.norm(means, axis=1)
     qa = asker.qa
-    (vips,) = run_windows(qa.host, [qa.vips([qa.ids_of("w5 w9 ?")])], qa.config.resolved(qa.host.num_layers))
+    vips = in_windows(qa.host, qa.vips([qa.ids_of("w5 w9 ?")]), qa.config.resolved(qa.host.num_layers))
     assert np.argsort(-cosines).tolist() == vip_similarity(vips, tree.roots())[0].argsort(descending=True).tolist()
     assert default_store().folder.name == "indexes"

@@ -2,20 +2,22 @@
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch._dynamo.backends.debugging import aot_eager
-from torch._dynamo.testing import CompileCounter
+from torch._dynamo.testing import CompileCounter, CompileCounterWithBackend
 from torch._dynamo.utils import counters
 from transformers import PreTrainedModel
 
 import vcc
 from tests.hosts.models import ONE_EACH, REAL, SEQ2SEQ, SHALLOW, Batch, build, difference, encoded, one, ragged
 from vcc.errors import UsageError
+from vcc.hosts import pieces
 from vcc.hosts.long_input import find_encoder
+from vcc.hosts.pieces import Pieces
 from vcc.hosts.warm_up import warm_up
 
 SETTINGS = vcc.VccConfig(scales=(8, 1), budget=(3,), window=12, window_layers=1, explore=0.0, dense_below=0)
@@ -234,35 +236,65 @@ def syncs_during(run: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("learning", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_layers_of_a_kind_are_one_region_with_the_same_numbers(learning: bool) -> None:
-    """A window layer and two compressed ones: at most three regions, one of each and one of the score."""
-    wrapped, batch = vcc.wrap(build("bert", **{"num_hidden_layers": 3}), SETTINGS), ragged()
+@pytest.mark.parametrize(
+    ("family", "kinds"),
+    [("bert", 2), *(pytest.param(*case, marks=pytest.mark.slow) for case in (("t5", 2), ("bart", 2)))],
+)
+def test_layers_of_a_kind_are_compiled_once_with_the_same_numbers(family: str, kinds: int, learning: bool) -> None:
+    """A graph of each kind, and the three around them."""
+    wrapped, batch = vcc.wrap(build(family), SETTINGS), ragged()
     encoder = find_encoder(wrapped)
-    graphs: list[torch.fx.GraphModule] = []
-
-    def keep(found: torch.fx.GraphModule, example: Any) -> Any:
-        graphs.append(found)
-        return aot_eager(found, example)
-
-    compiled_regions = torch.compile(encoder.encode_inputs, fullgraph=True, dynamic=False, backend=keep)
+    assert encoder.host.num_layers > kinds, "one of each kind would show nothing"
+    counter = CompileCounterWithBackend("aot_eager")
     found = []
-    for run, regions in ((encoder.encode_inputs, False), (compiled_regions, True)):
+    for run in (type(encoder).encode_inputs, Pieces(counter)):
         wrapped.zero_grad()
-        with torch.set_grad_enabled(learning):
-            real, vips = batch.real != 0, batch.vips != 0
-            hidden = run({"input_ids": batch.ids}, real, vips, encoder.vcc_settings, None, regions)[1][real]
-            if learning:
-                hidden.square().sum().backward()
+        for _ in range(2):
+            with torch.set_grad_enabled(learning):
+                real, vips = batch.real != 0, batch.vips != 0
+                hidden = run(encoder, {"input_ids": batch.ids}, real, vips, encoder.vcc_settings)[1][real]
+        if learning:
+            hidden.square().sum().backward()
         gradients = [p.grad.clone() for p in wrapped.parameters() if p.grad is not None]
         found.append((hidden.detach(), gradients))
     (expected, slopes), (actual, same_slopes) = found
     assert difference(actual, expected) < 1e-10 and len(slopes) == len(same_slopes)
     largest = max([float(slope.abs().max()) for slope in slopes], default=1.0)
     assert all(float((a - b).abs().max()) < 1e-10 * largest for a, b in zip(same_slopes, slopes, strict=True))
-    (graph,) = graphs
-    names = [str(node.args[1]) for node in graph.graph.nodes if "invoke_subgraph" in str(node.target)]
-    assert len(names) > len(set(names)), "a region is used again"
-    assert len(set(names)) <= 3
+    assert counter.frame_count == 3 + kinds
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_any_number_of_lengths_can_be_compiled(monkeypatch: pytest.MonkeyPatch, whole: bool) -> None:
+    """Of one function the compiler makes eight graphs at most; the ninth would be an error."""
+    monkeypatch.setattr("vcc.hosts.compile.compiled", lambda function, mode: pieces.compiled(function, "eager"))
+    monkeypatch.setattr("vcc.hosts.compile.Pieces", partial(Pieces, "eager"))
+    wrapped = shallow("bert")
+    fast = vcc.compile(vcc.wrap(vcc.unwrap(wrapped), SETTINGS), whole)
+    with torch.no_grad():
+        for n in range(20, 20 + 12 * 10, 12):
+            batch = one(n)
+            actual, expected = (encoded(each(**batch.arguments("bert"))) for each in (fast, shallow("bert")))
+            assert difference(actual, expected, batch.real) < 1e-10
+    assert len(vcc.compile_seconds(fast)) == 10
+
+
+def test_pieces_follow_what_is_changed_in_the_model() -> None:
+    """Other weights are taken as they are, and nothing is compiled again; another activation is another graph."""
+    wrapped, batch = shallow("bert"), ragged()
+    encoder = find_encoder(wrapped)
+    given: Any = ({"input_ids": batch.ids}, batch.real != 0, batch.vips != 0, encoder.vcc_settings)
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled_pieces = partial(Pieces(counter), encoder)
+    with torch.no_grad():
+        compiled_pieces(*given)
+        number = counter.frame_count
+        for weights in wrapped.parameters():
+            weights.mul_(1.5)
+        assert difference(compiled_pieces(*given)[1], encoder.encode_inputs(*given)[1], batch.real) < 1e-10
+        assert counter.frame_count == number
+        encoder.host.layers[0].intermediate.intermediate_act_fn = torch.nn.Tanh()
+        assert difference(compiled_pieces(*given)[1], encoder.encode_inputs(*given)[1], batch.real) < 1e-10
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ from vcc.documents.archive import IDS
 from vcc.documents.asker import Asker
 from vcc.documents.store import TENSORS, DamagedError, Store, load, model_hash, read_manifest
 from vcc.documents.text import Text
-from vcc.encode import run_windows
+from vcc.encode import in_windows
 from vcc.errors import DocumentError, UsageError
 from vcc.files import write_whole
 from vcc.fleet.job import Job
@@ -166,7 +166,7 @@ def question_vector(asker: Asker, question: str) -> Floats:
     """The mean of the question's tokens after the layers that run on windows, of length 1: (D,)."""
     qa = asker.qa
     with torch.inference_mode():
-        (vips,) = run_windows(qa.host, [qa.vips([qa.ids_of(question)])], qa.config.resolved(qa.host.num_layers))
+        vips = in_windows(qa.host, qa.vips([qa.ids_of(question)]), qa.config.resolved(qa.host.num_layers))
         total = (vips.hidden * vips.counts[..., None].to(vips.hidden.dtype)).sum(1)[0]
     return unit(total.float().cpu().numpy())
 

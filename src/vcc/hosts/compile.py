@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from vcc.files import cache_folder
 from vcc.hosts.host import Inputs
 from vcc.hosts.long_input import LongInputEncoder, find_encoder
+from vcc.hosts.pieces import Pieces, compiled
 
 Model = TypeVar("Model", bound=PreTrainedModel)
 log = logging.getLogger("vcc")
@@ -28,7 +29,7 @@ class CompiledGraphs:
     """One graph per bucket of length and of VIP number. Inputs are padded up to their bucket, so that lengths and
     numbers of VIPs that differ a little share a graph; padding never changes a result."""
 
-    whole: bool = True  # every layer written out, or one of each kind, which the others call
+    whole: bool = True  # one graph of all layers, or a graph of each kind of layer
     graphs: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     seconds: dict[tuple[Any, ...], float] = field(default_factory=dict)  # what each bucket's first call took
 
@@ -48,13 +49,12 @@ class CompiledGraphs:
         new = key not in self.graphs
         if new:
             short = real.shape[0] * length <= LAUNCH_BOUND and real.is_cuda
-            self.graphs[key] = torch.compile(
-                encoder.encode_inputs, fullgraph=True, dynamic=False, mode="reduce-overhead" if short else None
-            )
+            mode = "reduce-overhead" if short else None
+            self.graphs[key] = compiled(LongInputEncoder.encode_inputs, mode=mode) if self.whole else Pieces()
         start = time.perf_counter()
         graph = self.graphs[key]
         masks = padded(real, n, length, 0), padded(vips, n, length, 0)
-        _, last = graph(tensors, *masks, settings, None, not self.whole)
+        _, last = graph(encoder, tensors, *masks, settings)
         if new:
             self.seconds[key] = time.perf_counter() - start
             log.info("compiled %d x %d tokens in %.1f s", real.shape[0], length, self.seconds[key])
@@ -65,9 +65,9 @@ def compile(model: Model, whole: bool = True) -> Model:
     """Compile the compressed path of a wrapped model, in place. The first call with a new bucket of lengths takes
     seconds to a minute; `vcc.compile_seconds(model)` tells. Hidden states of all layers and reports stay eager.
 
-    `whole` writes every layer out, which may run a little faster; otherwise one layer of each kind is compiled and
-    called for the others, which is compiled sooner. What was compiled is kept in the user's cache folder, where the
-    next process finds it, unless TORCHINDUCTOR_CACHE_DIR says where.
+    `whole` makes one graph of all layers, which short inputs gain from most; otherwise one layer of each kind is
+    compiled and called for the others, which takes a fraction of the time to compile. What was compiled is kept in the
+    user's cache folder, where the next process finds it, unless TORCHINDUCTOR_CACHE_DIR says where.
     """
     with suppress(RuntimeError):  # the user has no home: then where torch keeps it by itself
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))

@@ -112,7 +112,12 @@ class FamilyHost(Host):
         return hidden
 
     def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
-        layer = self.layers[index]
+        return self.run_layer(self.layers[index], rows, consecutive)
+
+    def score(self, index: int, vips: Rows, nodes: Rows) -> Tensor:
+        return self.run_score(self.layers[index], vips, nodes)
+
+    def run_layer(self, layer: Any, rows: Rows, consecutive: bool) -> Tensor:
         if self.training and self.layer_drop and float(torch.rand([])) < self.layer_drop:
             return rows.hidden
 
@@ -127,9 +132,8 @@ class FamilyHost(Host):
 
         return layer(rows.hidden, instead=run)
 
-    def score(self, index: int, vips: Rows, nodes: Rows) -> Tensor:
+    def run_score(self, layer: Any, vips: Rows, nodes: Rows) -> Tensor:
         """Without the layer's window: which segments matter does not depend on how far they are."""
-        layer = self.layers[index]
 
         def run(asking: Tensor, asked: Tensor) -> Tensor:
             parts = self.describe(layer)

@@ -22,7 +22,6 @@ from vcc.hosts.apart import Extent, read_apart, some_rows
 from vcc.hosts.break_even import worth_compressing
 from vcc.hosts.families import Family
 from vcc.hosts.host import FamilyHost, Inputs, token_places
-from vcc.hosts.regions import Regional
 from vcc.hosts.vip_rules import first_tokens, own_places, vips_by_rule, with_virtual_tokens
 
 VIP_NAMES = ("vip_mask", "vip_length")  # what a wrapped forward takes beyond Hugging Face's
@@ -216,16 +215,18 @@ class LongInputEncoder(Wrapped):
         vips: Tensor,
         settings: VccConfig,
         watch: Callable[[Step], None] | None = None,
-        regions: bool = False,
     ) -> tuple[Tensor, Tensor]:
-        """Embeddings and last hidden states (B, n, D) of a long input. `regions`: a compiler compiles one layer of each
-        kind and uses it for the others."""
+        """Embeddings and last hidden states (B, n, D) of a long input."""
         host = self.host
-        hidden = host.embed(inputs, own_places(vips & real, real) if settings.vip_window == "own" else None)
+        rows = self.embed(inputs, real, vips, settings)
+        return rows.hidden, host.finish(encode(host, rows, vips, settings, watch).hidden)
+
+    def embed(self, inputs: Inputs, real: Tensor, vips: Tensor, settings: VccConfig) -> Rows:
+        """The tokens of a long input, before the first layer."""
+        hidden = self.host.embed(inputs, own_places(vips & real, real) if settings.vip_window == "own" else None)
         # Counts of type bool let every later shape be known to a compiler, which an exported program wants to be free.
         counts = real.to(torch.float32) if torch.compiler.is_exporting() else real
-        rows = Rows(hidden, counts, token_places(inputs).to(torch.float32))
-        return hidden, host.finish(encode(Regional(host) if regions else host, rows, vips, settings, watch).hidden)
+        return Rows(hidden, counts, token_places(inputs).to(torch.float32))
 
     def wants(self, name: str, inputs: Inputs) -> Any:
         """Whether an optional output is asked for, by an argument or by the configuration."""
