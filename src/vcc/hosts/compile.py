@@ -16,6 +16,7 @@ from vcc.files import cache_folder
 from vcc.hosts.host import Inputs
 from vcc.hosts.long_input import LongInputEncoder, find_encoder
 from vcc.hosts.pieces import Pieces, compiled
+from vcc.hosts.recorded import Recorded, can_record
 
 Model = TypeVar("Model", bound=PreTrainedModel)
 log = logging.getLogger("vcc")
@@ -49,8 +50,12 @@ class CompiledGraphs:
         new = key not in self.graphs
         if new:
             short = real.shape[0] * length <= LAUNCH_BOUND and real.is_cuda
-            mode = "reduce-overhead" if short else None
-            self.graphs[key] = compiled(LongInputEncoder.encode_inputs, mode=mode) if self.whole else Pieces()
+            if self.whole:
+                mode = "reduce-overhead" if short else None
+                self.graphs[key] = compiled(LongInputEncoder.encode_inputs, mode=mode)
+            else:
+                record = short and not torch.is_grad_enabled() and can_record(encoder)
+                self.graphs[key] = Recorded(Pieces()) if record else Pieces()
         start = time.perf_counter()
         graph = self.graphs[key]
         masks = padded(real, n, length, 0), padded(vips, n, length, 0)
