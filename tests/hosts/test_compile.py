@@ -169,9 +169,9 @@ def test_inductor_gives_the_same_numbers(family: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["roberta", "t5"])
-def test_vcc_compile_shares_graphs_between_similar_lengths(family: str) -> None:
-    wrapped, fast = shallow(family, dtype=torch.float32), vcc.compile(shallow(family, dtype=torch.float32))
+@pytest.mark.parametrize(("family", "whole"), [("roberta", True), ("t5", True), ("roberta", False), ("t5", False)])
+def test_vcc_compile_shares_graphs_between_similar_lengths(family: str, whole: bool) -> None:
+    wrapped, fast = shallow(family, dtype=torch.float32), vcc.compile(shallow(family, dtype=torch.float32), whole)
     for n in (37, 45, 48):
         with torch.no_grad():
             expected = encoded(wrapped(**ragged(n).arguments(family)))

@@ -41,6 +41,7 @@ def warm_up(model: Any, lengths: Sequence[int], vips: int = 32, batch: int = 1, 
                     "batch": batch,
                     "length": n,
                     "vips": vips,
+                    "threads": torch.get_num_threads(),  # code for a CPU is made for a number of threads
                 }
             )
             for n in buckets
@@ -57,13 +58,23 @@ def warm_up(model: Any, lengths: Sequence[int], vips: int = 32, batch: int = 1, 
 
 
 def compile_ahead(
-    folder: str, kind: str, dtype: str, device: str, training: bool, whole: bool, batch: int, length: int, vips: int
+    folder: str,
+    kind: str,
+    dtype: str,
+    device: str,
+    training: bool,
+    whole: bool,
+    batch: int,
+    length: int,
+    vips: int,
+    threads: int,
 ) -> None:
     """What each process does: one call of one bucket."""
     from transformers import AutoConfig
 
     from vcc.hosts import register
 
+    torch.set_num_threads(threads)
     config = AutoConfig.from_pretrained(folder)
     model: Any = getattr(register, kind)(config).to(device, getattr(torch, dtype)).train(training)
     encoder: Any = find_encoder(compile(model, whole))
