@@ -315,7 +315,7 @@ print(counters["inductor"]["fxgraph_cache_hit"], counters["inductor"]["fxgraph_c
 @pytest.mark.slow
 @pytest.mark.parametrize(("whole", "graphs"), [(True, 1), (False, 5)])
 def test_graphs_compiled_ahead_are_found(tmp_path: Path, whole: bool, graphs: int) -> None:
-    """In a process as users have them: keys of the compiler's cache are pickles, and pytest changes how they are made."""
+    """In a process as users have them: keys of the cache are pickles, and pytest changes how they are made."""
     env = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     words = [sys.executable, "-c", AHEAD.format(whole=whole)]
     said = subprocess.run(words, env=env, check=True, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
