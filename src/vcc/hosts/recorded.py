@@ -40,7 +40,8 @@ class Recorded:
         return self.output
 
     def record(self, encoder: Any, given: dict[str, Any], settings: VccConfig) -> tuple[Any, ...]:
-        self.places = {name: value.clone() for name, value in given.items() if isinstance(value, Tensor)}
+        with torch.inference_mode(False):  # what is made in that mode could not be written to outside of it
+            self.places = {name: value.clone() for name, value in given.items() if isinstance(value, Tensor)}
         held = {**given, **self.places}
         real, vips = held.pop(REAL), held.pop(VIPS)
         beside = torch.cuda.Stream()
