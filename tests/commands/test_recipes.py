@@ -178,6 +178,9 @@ def test_the_commands_of_the_readme_can_be_typed() -> None:
         assert seen
 
 
+PIECES = 5  # of a model of two layers: the beginning, a window layer, the tree, a compressed layer, the end
+
+
 @pytest.mark.parametrize("wrapped", [True, False])
 def test_training_and_evaluation_can_compile(
     wrapped: bool, bert: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -190,10 +193,10 @@ def test_training_and_evaluation_can_compile(
     more = VCC if wrapped else ["--vcc", "false"]
     start = ["finetune", "needle", "--model", bert, "--fresh", "--out", tmp_path, *needle(60), *more, *FAST]
     assert run(*start, "--compile") == 0
-    assert compiled == (["ran"] * 3 if wrapped else ["BertForQuestionAnswering"])
+    assert compiled == (["ran"] * 3 * PIECES if wrapped else ["BertForQuestionAnswering"])  # three steps
     compiled.clear()
     assert (
         run("evaluate", "needle", "--model", tmp_path, *needle(60), "--examples", 2, "--compile", "--device", "cpu")
         == 0
     )
-    assert compiled == (["ran"] if wrapped else ["BertForQuestionAnswering"])
+    assert compiled == (["ran"] * PIECES if wrapped else ["BertForQuestionAnswering"])
