@@ -16,6 +16,7 @@ from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from benchmarks.decoder_texts import Pairs, cache_of, cut
+from vcc.decoders.config import DecoderConfig
 from vcc.decoders.order import order_by_key
 
 FIRST, LAST, LEAF = 16, 64, 16
@@ -84,7 +85,7 @@ def by_kmeans(keys: Tensor, groups: int, rounds: int = 8) -> Tensor:
     return labels
 
 
-def by_key(keys: Tensor, groups: int, piece: int = 4096) -> Tensor:
+def by_key(keys: Tensor, groups: int, piece: int = DecoderConfig.piece) -> Tensor:
     """The library's own order, a piece at a time."""
     labels, first = torch.empty(keys.shape[:2], dtype=torch.long), 0
     for start in range(0, keys.shape[1], piece):

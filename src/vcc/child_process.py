@@ -2,13 +2,16 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from multiprocessing.connection import Connection, Pipe
-from typing import Any
+from typing import Any, TypeVar
 
 from vcc.errors import Failure
 
 READY = b"ready"
+STARTS = 3
 START = "import sys; sys.path[:] = {path!r}; from {module} import {function}; {function}({line})"
 
 
@@ -52,6 +55,24 @@ class ChildProcess:
         self.process.kill()
         self.process.wait()
         self.line.close()
+
+
+Child = TypeVar("Child", bound=ChildProcess)
+
+
+def started(make: Callable[[], Child]) -> Child:
+    """A new process, ready. What kills one that has had nothing to do yet is not on the account of what it was to do:
+    another is started."""
+    for attempt in count(1):
+        child = make()
+        try:
+            child.wait_until_ready()
+            break
+        except BaseException as error:  # Ctrl-C too
+            child.end()
+            if attempt == STARTS or not isinstance(error, Failure):
+                raise
+    return child
 
 
 def answer_to(number: int) -> Connection:

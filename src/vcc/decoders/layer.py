@@ -37,15 +37,11 @@ class TreeLayer(DynamicLayer):
 
     def forget(self) -> None:
         self.length = 0  # columns seen, padding included
-        self.tokens = torch.zeros(0, dtype=torch.int64, device=CPU)  # (B,) real tokens of each sequence; on the CPU
-        self.in_tree = self.tokens  # (B,) those of them that are in the tree; on the CPU
-        self.coming = torch.zeros(
-            0, 0, dtype=torch.bool, device=CPU
-        )  # (B, q) which of the newest columns are real; on the CPU
+        self.tokens = torch.zeros(0, dtype=torch.int64, device=CPU)  # (B,) real tokens of each sequence
+        self.in_tree = self.tokens  # (B,) those of them that are in the tree
+        self.since = self.tokens  # (B,) tokens in the tree when the document ended
+        self.coming = torch.zeros(0, 0, dtype=torch.bool, device=CPU)  # (B, q) which of the newest columns are real
         self.owner: Tensor | None = None  # (B,) the tree's sequence of each; None: one each, or one for all
-        self.since = torch.zeros(
-            0, dtype=torch.int64, device=CPU
-        )  # (B,) tokens in the tree when the document ended; on the CPU
         self.every = self.settings.fresh  # tokens that join the tree at a time; after a document, whole pieces
         self.queries, self.rows_of = 0, 0.0  # for the report: sums over the tokens of all steps
         self.rows_read: float | Tensor = 0.0

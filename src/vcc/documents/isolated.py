@@ -18,12 +18,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-from vcc.child_process import READY, ChildProcess, answer_to
+from vcc.child_process import READY, ChildProcess, answer_to, started
 from vcc.documents.formats.gate import Limits
 from vcc.documents.formats.read import read_data
 from vcc.documents.text import Text
 from vcc.documents.text_json import text_from_values, text_to_json
-from vcc.errors import DocumentError, Failure, is_out_of_memory
+from vcc.errors import DocumentError, is_out_of_memory
 
 Kind = Literal["crash", "hang", "memory"]
 OUT_OF_MEMORY = b'{"memory": true}'
@@ -104,21 +104,7 @@ def _take() -> Child:
         if child.process.poll() is None:
             return child
         child.end()
-    return _started()
-
-
-def _started() -> Child:
-    """A new child, ready. What kills one that has not seen a file yet is on no file's account: another is started."""
-    for last in (False, False, True):
-        child = Child()
-        try:
-            child.wait_until_ready()
-            return child
-        except BaseException as error:  # Ctrl-C too
-            child.end()
-            if last or not isinstance(error, Failure):
-                raise
-    raise AssertionError  # not reached
+    return started(Child)
 
 
 def end_children() -> None:

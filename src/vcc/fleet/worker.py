@@ -8,9 +8,10 @@ import json
 import pickle
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 
-from vcc.child_process import READY, ChildProcess, answer_to
+from vcc.child_process import READY, ChildProcess, answer_to, started
 from vcc.errors import Failure
 from vcc.fleet.job import Doing, Done, Job, failed
 from vcc.fleet.sources import Item
@@ -45,18 +46,19 @@ class Worker:
 
     def started(self) -> ChildProcess:
         """The process, after it has loaded the model."""
-        for _ in range(ATTEMPTS):
-            if self.child is None:
-                self.child = ChildProcess("vcc.fleet.worker", "serve", STARTING, stderr=None)
+        if self.child is None:
             try:
-                if not self.child.ready:
-                    self.child.line.send_bytes(pickle.dumps(self.job))
-                self.child.wait_until_ready()
-            except (Failure, OSError):
-                self.end()
-                continue
-            return self.child
-        raise Failure(f"a worker could not be started: what it printed says why; model {self.job.model or 'shipped'}")
+                self.child = started(self.new_child)
+            except Failure as error:
+                model = self.job.model or "shipped"
+                raise Failure(f"a worker could not be started: what it printed says why; model {model}") from error
+        return self.child
+
+    def new_child(self) -> ChildProcess:
+        child = ChildProcess("vcc.fleet.worker", "serve", STARTING, stderr=None)
+        with suppress(OSError):  # it is gone already, which waiting for it will tell
+            child.line.send_bytes(pickle.dumps(self.job))
+        return child
 
     def finish(self) -> None:
         """When there is no more to do."""

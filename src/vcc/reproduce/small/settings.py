@@ -21,9 +21,7 @@ class Small:
     short: Annotated[int, "tokens that the truncated one reads"] = 512
     start_steps: Annotated[int, "steps on short rows, before anyone starts: the common checkpoint"] = 500
     pretrain_steps: Annotated[int, "steps on long rows, each"] = 300
-    answer_steps: Annotated[int, "steps of 64 short paragraphs with a question, each: they learn to answer at all"] = (
-        300
-    )
+    answer_steps: Annotated[int, "steps of 64 short paragraphs, each: they learn to answer at all"] = 300
     tune_steps: Annotated[int, "steps on each task"] = 200
     batch: Annotated[int, "long sequences a step"] = 16
     at_once: Annotated[int, "of these at the same time on the device"] = 8
