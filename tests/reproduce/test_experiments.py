@@ -49,22 +49,39 @@ def test_paper_scale_is_the_published_grid(tmp_path: Path) -> None:
     assert not any("pretrain" in line and "-512" in line for line in lines)  # at 512 tokens RoBERTa is taken as it is
 
 
-def test_steps_run_stage_by_stage_and_only_once(tmp_path: Path) -> None:
-    def step(name: str, stage: int, code: str = "pass") -> Step:
-        done = tmp_path / name
-        body = f"import pathlib; {code}; pathlib.Path({str(done)!r}).write_text('x')"
-        return Step(name, (sys.executable, "-c", body), done, 1.0, stage)
+def writes(folder: Path, name: str, *needs: str, code: str = "pass", alone: bool = False) -> Step:
+    """A step that leaves a file of its name."""
+    body = f"import pathlib, time; {code}; pathlib.Path({str(folder / name)!r}).write_text('x')"
+    files = tuple(folder / need for need in needs)
+    return Step(name, (sys.executable, "-c", body), folder / name, 1.0, files, alone)
 
-    after_a = f"assert pathlib.Path({str(tmp_path / 'a')!r}).exists()"
-    steps = [step("b", 1, after_a), step("a", 0), step("c", 2, "raise SystemExit('no paper left')")]
+
+def test_steps_begin_when_what_they_need_is_there_and_run_only_once(tmp_path: Path) -> None:
+    broken = writes(tmp_path, "c", "b", code="raise SystemExit('no paper left')")
+    steps = [writes(tmp_path, "d", "c"), writes(tmp_path, "b", "a"), writes(tmp_path, "a"), broken]
     said: list[str] = []
-    with pytest.raises(Failure, match="1 steps failed"):
+    with pytest.raises(Failure, match="1 steps failed, and 1 that need them were not begun"):
         run_steps(steps, 2, None, said.append, lambda: None)
     assert [line for line in said if line.startswith("done")] == ["done: a", "done: b"]
     assert any("no paper left" in line for line in said)
     said.clear()
-    assert run_steps([*steps[:2], step("c", 2)], 2, None, said.append, lambda: None)
-    assert said == ["begins: c", "done: c"]
+    assert run_steps([*steps[:3], writes(tmp_path, "c", "b")], 2, None, said.append, lambda: None)
+    assert said == ["begins: c", "done: c", "begins: d", "done: d"]
+
+
+def test_nobody_waits_for_those_it_does_not_need_and_the_lonely_one_waits_for_all(tmp_path: Path) -> None:
+    wait = f"[time.sleep(0.05) for _ in range(600) if not pathlib.Path({str(tmp_path / 'third')!r}).exists()]"
+    steps = [
+        writes(tmp_path, "clock", "first", alone=True),
+        writes(tmp_path, "slow", code=wait),  # ends when the third of the others is done
+        writes(tmp_path, "first"),
+        writes(tmp_path, "second", "first"),
+        writes(tmp_path, "third", "second"),
+    ]
+    said: list[str] = []
+    assert run_steps(steps, 2, None, said.append, lambda: None)
+    assert said.index("begins: third") < said.index("done: slow")
+    assert said[-2:] == ["begins: clock", "done: clock"]
 
 
 def test_time_that_is_up_stops_what_runs(tmp_path: Path) -> None:

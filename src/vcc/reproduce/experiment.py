@@ -5,7 +5,7 @@ import os
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,13 +38,13 @@ class Place:
 
 @dataclass(frozen=True)
 class Step:
-    """One process. Steps of a stage may run side by side, unless they want to be alone; stages follow each other."""
+    """One process. It begins when the files that it needs are there, beside others unless it wants to be alone."""
 
     shown: str
     command: tuple[str, ...]
     done: Path  # is there when it has ended well
     minutes: float  # a guess
-    stage: int = 0
+    needs: tuple[Path, ...] = ()  # what other steps leave
     alone: bool = False
     missing: tuple[str, ...] = ()
     marks: bool = False  # `done` is a mark that is set when the process has ended well, because it writes no such file
@@ -80,7 +80,8 @@ def plan(steps: Sequence[Step]) -> str:
         mark = "done" if step.done.exists() else f"{shown_minutes(step.minutes):>8}"
         lines.append(f"  {mark:>8}  {step.shown}")
     if len(steps) > MOST_LINES:
-        for kind, several in itertools.groupby(steps, lambda step: step.shown.partition(" --")[0]):
+        kinds = sorted(steps, key=kind_of)
+        for kind, several in itertools.groupby(kinds, kind_of):
             some = list(several)
             lines.append(f"  {shown_minutes(sum(step.minutes for step in some)):>8}  {len(some)} x {kind}")
     left = [step for step in steps if not step.done.exists()]
@@ -88,6 +89,10 @@ def plan(steps: Sequence[Step]) -> str:
     total = shown_minutes(sum(step.minutes for step in left))
     head = f"{len(steps)} steps, {len(steps) - len(left)} done; the others take about {total} one after the other"
     return "\n".join([head, *lines, *(f"missing: {one}" for one in lacking)])
+
+
+def kind_of(step: Step) -> str:
+    return step.shown.partition(" --")[0]
 
 
 def shown_minutes(minutes: float) -> str:
@@ -99,50 +104,60 @@ def shown_minutes(minutes: float) -> str:
 def run_steps(
     steps: Sequence[Step], together: int, minutes: float | None, say: Callable[[str], None], after: Callable[[], None]
 ) -> bool:
-    """Do what is not done yet, stage by stage; whether all is. When the time is up, what still runs is stopped: it goes
-    on from its last checkpoint with the next call. `after` is called after every step that ended well.
+    """Do what is not done yet; whether all is. When the time is up, what still runs is stopped: it goes on from its
+    last checkpoint with the next call. What fails holds up only those that need it. `after` is called after every
+    step that ended well.
     """
     end = None if minutes is None else time.monotonic() + 60 * minutes
-    lacking = sorted({one for step in steps if not step.done.exists() for one in step.missing})
+    waiting = [step for step in steps if not step.done.exists()]
+    lacking = sorted({one for step in waiting for one in step.missing})
     if lacking:
         raise Failure("missing: " + "; ".join(lacking))
-    failed: list[Step] = []
-    for stage in sorted({step.stage for step in steps}):
-        waiting = [step for step in steps if step.stage == stage and not step.done.exists()]
-        running: dict[Step, subprocess.Popen[bytes]] = {}
-        while waiting or running:
-            if end is not None and time.monotonic() > end:
-                for process in running.values():
-                    process.terminate()
-                for process in running.values():
-                    process.wait()
-                left = len(waiting) + len(running)
-                say(f"the time is up with {left} steps of this stage left; the same command goes on")
-                return False
-            while waiting and len(running) < together and not (running and (waiting[0].alone or any_alone(running))):
-                step = waiting.pop(0)
-                say(f"begins: {step.shown}")
-                running[step] = begin(step)
-            for step, process in list(running.items()):
-                if process.poll() is None:
-                    continue
-                del running[step]
-                if process.returncode == 0 and step.marks:
-                    step.done.touch()
-                if process.returncode == 0 and step.done.exists():
-                    say(f"done: {step.shown}")
-                    after()
-                else:
-                    failed.append(step)
-                    say(f"failed: {step.shown}; the end of {step.log}:\n{tail(step.log)}")
-            time.sleep(0.2)
-        if failed:
-            raise Failure(f"{len(failed)} steps failed; what is done is kept, and the same command goes on")
+    failed = 0
+    running: dict[Step, subprocess.Popen[bytes]] = {}
+    while True:
+        if end is not None and time.monotonic() > end:
+            for process in running.values():
+                process.terminate()
+            for process in running.values():
+                process.wait()
+            say(f"the time is up with {len(waiting) + len(running)} steps left; the same command goes on")
+            return False
+        while len(running) < together and (step := next_of(waiting, running)):
+            waiting.remove(step)
+            say(f"begins: {step.shown}")
+            running[step] = begin(step)
+        if not running:
+            break
+        for step, process in list(running.items()):
+            if process.poll() is None:
+                continue
+            del running[step]
+            if process.returncode == 0 and step.marks:
+                step.done.touch()
+            if process.returncode == 0 and step.done.exists():
+                say(f"done: {step.shown}")
+                after()
+            else:
+                failed += 1
+                say(f"failed: {step.shown}; the end of {step.log}:\n{tail(step.log)}")
+        time.sleep(0.2)
+    if failed or waiting:
+        held = f", and {len(waiting)} that need them were not begun" if waiting else ""
+        raise Failure(f"{failed} steps failed{held}; what is done is kept, and the same command goes on")
     return True
 
 
-def any_alone(running: dict[Step, subprocess.Popen[bytes]]) -> bool:
-    return any(step.alone for step in running)
+def next_of(waiting: Sequence[Step], running: Collection[Step]) -> Step | None:
+    """The first that may begin now: one that wants to be alone waits for all the others that can run."""
+    unfinished = {step.done for step in running}  # its file may be there before it has ended
+    ready = [step for step in waiting if all(need.exists() and need not in unfinished for need in step.needs)]
+    beside = [step for step in ready if not step.alone]
+    if running and any(step.alone for step in running):
+        return None
+    if beside:
+        return beside[0]
+    return ready[0] if ready and not running else None
 
 
 def begin(step: Step) -> subprocess.Popen[bytes]:

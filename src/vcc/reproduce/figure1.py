@@ -42,7 +42,7 @@ class Figure1(Experiment):
             words += ("--models", ",".join(SMALL), "--lengths", lengths, "--limit", 120)
             took, lacks = 10.0, ()
         command = vcc("bench", *words, "--out", folder)
-        return [Step(shown(command), command, folder / "bench.png", took, 0, True, tuple(lacks))]
+        return [Step(shown(command), command, folder / "bench.png", took, (), True, tuple(lacks))]
 
     def report(self, at: Place) -> Report:
         paper = Table(

@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from vcc.reproduce.experiment import Place, Step, missing_packages
@@ -123,13 +124,15 @@ def cell_steps(cell: Cell, at: Place) -> list[Step]:
     """From the published checkpoint to the scores of every point of the grid."""
     lacks = needs(at)
     steps: list[Step] = []
+    before: tuple[Path, ...] = ()  # what the last step leaves
     start, out = start_name(cell, at), at.out / "paper"
     wrapped = ("--vcc", str(cell.ours).lower())
     if cell.head != "text" and cell.method in KINDS and cell.length > 512:
         folder = out / "started" / cell.model
         command = module("vcc.reproduce.convert", start, KINDS[cell.method], cell.length, folder)
-        steps.append(Step(f"start {cell.method} from {start}", command, folder / "config.json", 1, 0, False, lacks))
-        start = str(folder)
+        done = folder / "config.json"
+        steps.append(Step(f"start {cell.method} from {start}", command, done, 1, before, False, lacks))
+        start, before = str(folder), (done,)
     if cell.preset is not None:
         more, folder = PRETRAININGS[cell.preset], out / "pretrained" / cell.model
         command = vcc(
@@ -138,8 +141,8 @@ def cell_steps(cell: Cell, at: Place) -> list[Step]:
         )  # fmt: skip
         took = more.steps * more.batch_size * milliseconds(Cell(cell.method, cell.size, 4096, "", cell.head)) / 60_000
         done = folder / f"checkpoint-{more.steps}" / "config.json"
-        steps.append(Step(shown(command), command, done, took, 1, True, lacks))
-        start = str(folder)
+        steps.append(Step(shown(command), command, done, took, before, True, lacks))
+        start, before = str(folder), (done,)
     recipe = TASKS[cell.task]().recipe(cell.head)  # type: ignore[arg-type]
     settings: tuple[Any, ...] = ()
     if cell.compression:
@@ -153,15 +156,16 @@ def cell_steps(cell: Cell, at: Place) -> list[Step]:
             "--epochs", epochs, "--out", folder, "--resume",
         )  # fmt: skip
         took = EXAMPLES.get(cell.task, 10_000) * epochs * milliseconds(cell) / 60_000
-        steps.append(Step(shown(tune), tune, folder / "finished", took, 2, True, lacks, marks=True))
+        steps.append(Step(shown(tune), tune, folder / "finished", took, before, True, lacks, marks=True))
         test = vcc("evaluate", cell.task, "--model", folder, *common, "--out", folder / "scores")
-        steps.append(Step(shown(test), test, folder / "scores" / "metrics.json", took / 30 + 1, 3, True, lacks))
+        scores, tuned = folder / "scores" / "metrics.json", (folder / "finished",)
+        steps.append(Step(shown(test), test, scores, took / 30 + 1, tuned, True, lacks))
     return steps
 
 
 def unique(steps: Iterable[Step]) -> list[Step]:
     """Steps that several cells share are done once."""
-    return sorted({step.done: step for step in steps}.values(), key=lambda step: (step.stage, step.shown))
+    return list({step.done: step for step in steps}.values())
 
 
 def best(cell: Cell, at: Place) -> dict[str, float] | None:

@@ -52,9 +52,9 @@ class Table2(Experiment):
                     "evaluate", task, "--model", folder, *common, "--examples", examples, "--out", folder / "scores"
                 )
                 done = folder / f"checkpoint-{steps}" / "config.json"
-                made.append(Step(shown(tune), tune, done, 3, 1, True, tuple(lacks)))
+                made.append(Step(shown(tune), tune, done, 3, (), True, tuple(lacks)))
                 metrics = folder / "scores" / "metrics.json"
-                made.append(Step(shown(test), test, metrics, 2, 2, True, tuple(lacks)))
+                made.append(Step(shown(test), test, metrics, 2, (done,), True, tuple(lacks)))
         return made
 
     def folder(self, at: Place, task: str, method: str, length: int) -> Path:

@@ -64,7 +64,7 @@ class Table5(Experiment):
             head = "text" if family == "T5" else TASKS[task]().heads[0]
             name = self.tokenizer(at, family)
             command = (sys.executable, "-m", "vcc.reproduce.table5", task, head, name, at.data or "", str(file))
-            made.append(Step(f"lengths of {task} with {name}", command, file, 2, 0, False, tuple(lacks)))
+            made.append(Step(f"lengths of {task} with {name}", command, file, 2, (), False, tuple(lacks)))
         return made
 
     def file(self, at: Place, family: str, task: str) -> Path:

@@ -1,9 +1,10 @@
-"""The small scale as steps: which jobs a table needs, in which order, and how long each may take."""
+"""The small scale as steps: which jobs a table needs, which need others, and how long each may take."""
 
 import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from vcc.reproduce.experiment import Place, Step, missing_packages
@@ -24,26 +25,45 @@ class Setting:
     options: dict[str, Any]
 
 
+# What a step leaves when it is done, and the next one needs.
+
+
+def started(at: Place) -> Path:
+    return at.out / "start" / "curve.json"
+
+
+def pretrained(at: Place, model: str) -> Path:
+    return at.out / "pretrained" / model / "curve.json"
+
+
+def answers(at: Place, model: str) -> Path:
+    return at.out / "answering" / model / "curve.json"
+
+
+def tuned(at: Place, model: str, task: str) -> Path:
+    return at.out / "scores" / f"{model}-{task}-own.json"
+
+
 def begin(at: Place) -> Step:
-    file = at.out / "start" / "curve.json"
-    return job(at, "begin", {}, file, 0, minutes(at.small, "dense-512", at.small.start_steps))
+    return job(at, "begin", {}, started(at), (), minutes(at.small, "dense-512", at.small.start_steps))
 
 
 def pretrain(at: Place, model: str) -> Step:
     steps = round(at.small.pretrain_steps * VARIANTS[model].steps)
-    file = at.out / "pretrained" / model / "curve.json"
-    return job(at, "pretrain", {"name": model}, file, 1, minutes(at.small, model, steps))
+    needs = (started(at),)
+    return job(at, "pretrain", {"name": model}, pretrained(at, model), needs, minutes(at.small, model, steps))
 
 
 def answer(at: Place, model: str) -> Step:
-    file = at.out / "answering" / model / "curve.json"
-    return job(at, "answer", {"name": model}, file, 2, minutes(at.small, "dense-512", at.small.answer_steps))
+    needs = (pretrained(at, model),)
+    took = minutes(at.small, "dense-512", at.small.answer_steps)
+    return job(at, "answer", {"name": model}, answers(at, model), needs, took)
 
 
 def tune(at: Place, model: str, task: str) -> Step:
-    file = at.out / "scores" / f"{model}-{task}-own.json"
+    needs = (answers(at, model),)
     took = minutes(at.small, model, at.small.tune_steps) + answering(at, model)
-    return job(at, "tune", {"name": model, "task": task}, file, 3, took)
+    return job(at, "tune", {"name": model, "task": task}, tuned(at, model, task), needs, took)
 
 
 def learning(at: Place, models: Sequence[str]) -> list[Step]:
@@ -58,30 +78,37 @@ def score(at: Place, task: str, setting: Setting | None = None, model: str = "",
     model = setting.model if setting else model
     file = at.out / "scores" / f"{model}-{task}-{name}{f'-{length}' if length else ''}.json"
     given = {"name": model, "task": task, "setting": name, "options": options, "length": length}
-    return job(at, "score", given, file, 4, answering(at, model))
+    return job(at, "score", given, file, (tuned(at, model, task),), answering(at, model))
 
 
 def clock(at: Place, model: str, setting: Setting | None = None) -> Step:
     name, options = (setting.name, setting.options) if setting else ("own", None)
     file = at.out / "times" / f"{model}-{name}.json"
     given = {"name": model, "setting": name, "options": options}
-    return job(at, "time", given, file, 5, 0.4, alone=True)
+    needs = (tuned(at, model, at.small.tasks[0]),)
+    return job(at, "time", given, file, needs, 0.4, alone=True)
 
 
 def comparison(at: Place, models: Sequence[str]) -> list[Step]:
     """Everything from the common checkpoint to scores and times."""
     models = at.small.models or tuple(models)
-    tuned = [tune(at, model, task) for task in at.small.tasks for model in models]
-    return [*learning(at, models), *tuned, *(clock(at, model) for model in models)]
+    tunings = [tune(at, model, task) for task in at.small.tasks for model in models]
+    return [*learning(at, models), *tunings, *(clock(at, model) for model in models)]
 
 
 def job(
-    at: Place, what: str, arguments: dict[str, Any], done: Any, stage: int, took: float, alone: bool = False
+    at: Place,
+    what: str,
+    arguments: dict[str, Any],
+    done: Path,
+    needs: tuple[Path, ...],
+    took: float,
+    alone: bool = False,
 ) -> Step:
     shown = " ".join(["small", what, *(str(value) for value in arguments.values() if value is not None)])
     settings = json.dumps(asdict(at.small))
     command = (sys.executable, "-m", "vcc.reproduce.small.job", str(at.packed), str(at.out), settings, what)
-    return Step(shown, (*command, json.dumps(arguments)), done, took, stage, alone, missing(at))
+    return Step(shown, (*command, json.dumps(arguments)), done, took, needs, alone, missing(at))
 
 
 def missing(at: Place) -> tuple[str, ...]:
