@@ -1,6 +1,7 @@
 """What is lost when a causal LM reads a part of its keys and values: perplexity of books, things hidden in a context.
 
     python -m benchmarks.decoders books DATA      # 40 texts, 4K and 8K tokens; hours on two cores
+    python -m benchmarks.decoders books DATA --first 20 --texts 10     # some of them: several may run side by side
     python -m benchmarks.decoders hidden DATA     # passkey, needle, variables, common words
     python -m benchmarks.decoders report          # tables in Markdown, and docs/decoders.svg
 
@@ -12,6 +13,8 @@ books/validation.jsonl.xz. Every result is a line of OUT/results.jsonl: a run th
 import copy
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -32,7 +35,7 @@ NEW = 128  # tokens of a book that are read over the rest
 # Leaves of 16 tokens that every method opens at each length: an eighth of the rows is read at 4K and 8K.
 OPENED = {2048: 8, 4096: 8, 8192: 24}
 # Of the library, also: more and fewer, and shares of the attention.
-MORE = {2048: ("32", "95%"), 4096: ("16", "32", "64", "90%", "95%"), 8192: ("8", "64", "90%", "95%")}
+MORE = {2048: ("32", "95%"), 4096: ("16", "32", "64", "90%", "95%"), 8192: ("8", "64", "90%", "92%", "95%")}
 PEERS = (
     "Quest",
     "SnapKV",
@@ -42,6 +45,8 @@ PEERS = (
     "key order, dropped",
     "first + local",
 )
+BLOCKS = "VCC, prefill too"  # the prefix itself is read by blocks of queries that open nodes together
+PREFILLED, FEW = ("8", "32"), 10  # settings of these, and texts: they take as long as all the others
 
 
 def settings(length: int, peers: tuple[str, ...] = PEERS) -> Iterator[tuple[str, str]]:
@@ -55,29 +60,42 @@ def settings(length: int, peers: tuple[str, ...] = PEERS) -> Iterator[tuple[str,
 class Trees:
     """The library itself on a prefix. The trees are made once; a setting changes what is opened, not them."""
 
-    def __init__(self, model: Any, prefix: Pairs) -> None:
-        self.model, self.prefix = model, prefix
+    def __init__(self, model: Any, ids: Tensor, prefix: Pairs) -> None:
+        self.model, self.ids, self.prefix = model, ids, prefix
         self.cache: Any = None
 
     @torch.inference_mode()
-    def logits(self, ids: Tensor, setting: str) -> tuple[Tensor, float]:
+    def logits(self, ids: Tensor, setting: str, by_blocks: bool = False) -> tuple[Tensor, float]:
         share = float(setting[:-1]) / 100 if setting.endswith("%") else None
         opened = None if share else int(setting)
         config = DecoderConfig(budget=opened, mass=share, block=max(len(ids), 1))
         wrapped: Any = wrap_decoder(self.model, config)
-        if self.cache is None:
-            self.cache = wrapped.new_cache()
-            for layer, (k, v) in zip(self.cache.layers, self.prefix, strict=True):
-                layer.entered = True
-                layer.update(k, v)
-                layer.note_padding(None)
-                layer.settle()
-        cache = copy.deepcopy(self.cache)
+        if by_blocks:
+            cache = self.read_by_blocks(replace(config, block=DecoderConfig.block, prefill="blocks"))
+        else:
+            cache = copy.deepcopy(self.read())
         for layer in cache.layers:
             layer.settings = config
         out = wrapped(ids[None], past_key_values=cache).logits[0]
         report = wrapped.vcc_report()
         return out, sum(layer.rows for layer in report) / len(report)
+
+    def read_by_blocks(self, config: DecoderConfig) -> Any:
+        wrapped: Any = wrap_decoder(self.model, config)
+        cache = wrapped.new_cache()
+        wrapped(self.ids[None], past_key_values=cache, logits_to_keep=1)
+        return cache
+
+    def read(self) -> Any:
+        """The trees of the exact prefix."""
+        if self.cache is None:
+            self.cache = wrap_decoder(self.model, DecoderConfig()).new_cache()
+            for layer, (k, v) in zip(self.cache.layers, self.prefix, strict=True):
+                layer.entered = True
+                layer.update(k, v)
+                layer.note_padding(None)
+                layer.settle()
+        return self.cache
 
 
 class Reader:
@@ -86,11 +104,11 @@ class Reader:
     def __init__(self, model: Any, ids: Tensor, prefix: Pairs) -> None:
         self.model, self.ids, self.prefix = model, ids, prefix
         self.probe: Probe | None = None
-        self.trees = Trees(model, prefix)
+        self.trees = Trees(model, ids, prefix)
 
     def logits(self, ids: Tensor, method: str, setting: str) -> tuple[Tensor, float]:
-        if method == OURS:
-            return self.trees.logits(ids, setting)
+        if method in (OURS, BLOCKS):
+            return self.trees.logits(ids, setting, method == BLOCKS)
         if self.probe is None:
             self.probe = Probe(self.model, self.ids, self.prefix)
         return self.probe.logits(ids, method, int(setting or 0))
@@ -102,6 +120,7 @@ def decoders(
     out: Annotated[Path, "folder of the results; prefixes are kept there too with --keep"] = Path("out/decoders"),
     model: Annotated[str | None, "folder of a causal LM; unless given, SmolLM2-135M-Instruct"] = None,
     texts: Annotated[int, "books; or contexts for each task and length"] = 40,
+    first: Annotated[int, "number of the first of these books"] = 0,
     lengths: Annotated[str, "tokens, with commas"] = "4096,8192",
     tasks: Annotated[str, "of what is hidden: some of passkey, needle, variables, common words; with commas"] = "",
     keep: Annotated[bool, "keep what the model has read: 94 MB for each 4,096 tokens"] = False,
@@ -121,7 +140,9 @@ def decoders(
     plain = unwrap_decoder(loaded.model).to(device)
     sizes = sorted(int(size) for size in lengths.split(","))
     if what == "books":
-        measure_books(results, plain, loaded.tokenizer, data[0], texts, sizes, out if keep else None)
+        measure_books(
+            results, plain, loaded.tokenizer, data[0], slice(first, first + texts), sizes, out if keep else None
+        )
     else:
         chosen = [task.strip() for task in tasks.split(",")] if tasks else list(TASKS)
         for unknown in set(chosen) - set(TASKS):
@@ -130,13 +151,14 @@ def decoders(
 
 
 def measure_books(
-    results: Results, model: Any, tokenizer: Any, data: Path, texts: int, lengths: list[int], keep: Path | None
+    results: Results, model: Any, tokenizer: Any, data: Path, texts: slice, lengths: list[int], keep: Path | None
 ) -> None:
     for length in lengths:
-        for number, passage in enumerate(passages(data, tokenizer, max(lengths), texts)):
+        all_of_them = enumerate(passages(data, tokenizer, max(lengths), texts.stop))
+        for number, passage in islice(all_of_them, texts.start, texts.stop):
             missing = [
                 (method, setting)
-                for method, setting in settings(length)
+                for method, setting in (*settings(length), *((BLOCKS, opened) for opened in PREFILLED if number < FEW))
                 if ("books", passage.name, length, method, setting) not in results.known
             ]
             if not missing:

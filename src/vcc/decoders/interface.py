@@ -58,13 +58,13 @@ def attend(
         return result
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     together = new > settings.block
-    ends = layer.steps()
-    if together:
-        ends = sorted({*ends, *range(settings.block, new, settings.block)})
+    ends = [*range(settings.block, new, settings.block), new] if together else layer.steps()
+    joining = max(settings.fresh, settings.piece // 8)  # of a prefill: a piece is ordered anew whenever some join it
     outputs, start = [], 0
     for end in ends:
         outputs.append(step(layer, query[:, :, start:end], new - start, scaling, together))
-        layer.settle(end)
+        if not together or end == new or end // joining > start // joining:
+            layer.settle(end)
         start = end
     output = outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)
     return output.to(query.dtype), None
