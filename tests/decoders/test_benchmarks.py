@@ -48,7 +48,7 @@ def test_all_methods_that_open_all_are_the_model_itself(model: Any, text: torch.
         if name not in ("dense", "watch"):
             # First and last tokens, two leaves of 16, a row for each of 20 groups, and half of the new ones.
             assert fewer_rows <= 16 + 64 + 2 * 16 + 20 + (NEW + 1) / 2 and not torch.allclose(fewer, wanted, atol=1e-3)
-    ours, rows = Trees(model, prefix).logits(text[N:], "1000")
+    ours, rows = Trees(model, text[:N], prefix).logits(text[N:], "1000")
     torch.testing.assert_close(ours, wanted, rtol=0, atol=1e-4)
 
 

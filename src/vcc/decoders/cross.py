@@ -4,7 +4,8 @@ the context. Its keys and values are made once and read at every step, so that i
 It goes together with a compressed encoder (`vcc.wrap` with a `VccConfig` first): then neither side touches all tokens.
 """
 
-from functools import partial
+from collections.abc import Callable
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -16,6 +17,7 @@ from vcc.decoders.config import DecoderConfig
 from vcc.decoders.interface import plain_attention, real_columns, step
 from vcc.decoders.layer import TreeLayer
 from vcc.decoders.model import TreeReport
+from vcc.decoders.recorded_step import StepCache
 from vcc.errors import ModelError
 from vcc.hosts import PREFIX as WRAPPED
 from vcc.hosts.instance_forwards import put_on, take_off
@@ -102,20 +104,40 @@ class CrossTrees:
 
     cross_settings: DecoderConfig
     config: Any
+    generation_config: Any
+    device: Any
 
-    def new_cache(self) -> EncoderDecoderCache:
-        """An empty cache: transformers' own for what the decoder writes, a tree a layer for what it reads."""
-        own, across = DynamicCache(), DynamicCache()
+    def new_cache(self, room: int | None = None) -> EncoderDecoderCache:
+        """An empty cache: transformers' own for what the decoder writes, a tree a layer for what it reads. With `room`
+        for so many tokens and no more, steps can be recorded."""
+        across = DynamicCache()
         each: Any = partial(CrossLayer, self.cross_settings)
         across.layer_class_to_replicate = each
-        return EncoderDecoderCache(own, across)
+        if room is None:
+            return EncoderDecoderCache(DynamicCache(), across)
+        return StepCache(decoder_layers(self.config), room, across)
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
         """As Hugging Face's, with a cache of trees unless another is given or none is wanted."""
         if kwargs.get("past_key_values") is None and kwargs.get("use_cache") is not False:
-            kwargs["past_key_values"] = self.new_cache()
+            kwargs["past_key_values"] = self.new_cache(self.room(kwargs))
         self.__dict__["last_cache"] = kwargs.get("past_key_values")
         return super().generate(*args, **kwargs)  # type: ignore[misc]
+
+    def room(self, kwargs: dict[str, Any]) -> int | None:
+        """Tokens that `generate` will write at most, where it writes on a CUDA device, one after the other."""
+        settings = kwargs.get("generation_config") or self.generation_config
+
+        def asked(name: str) -> Any:
+            return kwargs[name] if kwargs.get(name) is not None else getattr(settings, name, None)
+
+        others = ("assistant_model", "prompt_lookup_num_tokens", "custom_generate")
+        if self.device.type != "cuda" or (asked("num_beams") or 1) > 1 or any(asked(name) for name in others):
+            return None
+        begun = kwargs.get("decoder_input_ids")
+        new = asked("max_new_tokens")
+        most = asked("max_length") or 20 if new is None else new
+        return int(most) + (1 if begun is None else begun.shape[1])
 
     def cross_report(self) -> tuple[TreeReport, ...]:
         """What each decoder layer has read of the encoder's tokens in the last `generate`, per token written."""
@@ -123,6 +145,24 @@ class CrossTrees:
         layers = cache.cross_attention_cache.layers if isinstance(cache, EncoderDecoderCache) else ()
         trees = [layer for layer in layers if isinstance(layer, CrossLayer) and layer.queries]
         return tuple(TreeReport(float(tree.rows_read) / tree.queries, float(tree.length)) for tree in trees)
+
+
+def with_recorded_steps(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """A model's forward that leaves recorded steps to its cache. `generate` looks at its signature."""
+
+    @wraps(plain)
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        cache = kwargs.get("past_key_values")
+        if not args and isinstance(cache, StepCache) and cache.can_step(kwargs):
+            return cache.step(partial(plain, self), kwargs)
+        return plain(self, *args, **kwargs)
+
+    return forward
+
+
+def decoder_layers(config: Any) -> int:
+    """T5 and BART call their number differently."""
+    return int(getattr(config, "num_decoder_layers", None) or config.decoder_layers)
 
 
 def is_encoder_decoder(model: Any) -> bool:
@@ -145,6 +185,7 @@ def wrap_cross(model: Model, settings: DecoderConfig) -> Model:
     hooks = take_off(wrapped)
     rename_attention(wrapped, with_cross_trees)
     body = {"cross_settings": settings, "plain_class": type(model), "__module__": type(model).__module__}
+    body["forward"] = with_recorded_steps(type(model).forward)
     wrapped.__class__ = type(type(model).__name__, (CrossTrees, type(model)), body)
     put_on(hooks)
     return wrapped

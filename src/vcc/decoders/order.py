@@ -38,15 +38,24 @@ def order_by_key(keys: Tensor, leaf: int) -> Tensor:
 
 
 def along_main_axis(keys: Tensor) -> Tensor:
-    """Where keys (..., n, D) lie along the direction in which they differ most, (..., n), by power iteration.
+    """Where keys (..., n, D) lie along the direction in which they differ most, (..., n), up to a factor.
 
-    It starts from the coordinate that varies most, which the main axis is seldom orthogonal to, and points up it.
+    Power iteration with the products of all pairs of keys, or of all pairs of coordinates where these are fewer: the
+    keys themselves are read but a few times. It starts from the coordinate that varies most, which the main axis is
+    seldom orthogonal to, and points up it.
     """
+    n, width = keys.shape[-2:]
     centred = keys - keys.mean(-2, keepdim=True)
     widest = centred.square().sum(-2).argmax(-1)[..., None, None].expand(*centred.shape[:-1], 1)
     along = centred.gather(-1, widest)  # (..., n, 1)
-    for _ in range(ROUNDS):
-        axis = centred.mT @ along  # (..., D, 1)
-        axis = axis / axis.norm(dim=-2, keepdim=True).clamp(min=torch.finfo(axis.dtype).tiny)
-        along = centred @ axis
-    return along[..., 0]
+    if n <= width:
+        return iterate(centred @ centred.mT, along, ROUNDS)[..., 0]
+    axis = iterate(centred.mT @ centred, centred.mT @ along, ROUNDS - 1)  # (..., D, 1)
+    return (centred @ axis)[..., 0]
+
+
+def iterate(matrices: Tensor, vectors: Tensor, rounds: int) -> Tensor:
+    for _ in range(rounds):
+        length = vectors.norm(dim=-2, keepdim=True)
+        vectors = matrices @ (vectors / length.clamp(min=torch.finfo(vectors.dtype).tiny))
+    return vectors

@@ -6,12 +6,14 @@ things, such as adapters that are switched off, would not be noticed: a model th
 transformers and ourselves is not recorded.
 """
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from vcc.config import VccConfig
+from vcc.cuda_graph import record
 from vcc.hosts.host import Inputs
 from vcc.hosts.pieces import Pieces
 
@@ -44,15 +46,8 @@ class Recorded:
             self.places = {name: value.clone() for name, value in given.items() if isinstance(value, Tensor)}
         held = {**given, **self.places}
         real, vips = held.pop(REAL), held.pop(VIPS)
-        beside = torch.cuda.Stream()
-        beside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(beside):
-            for _ in range(WARM_UP):
-                self.pieces(encoder, held, real, vips, settings)
-        torch.cuda.current_stream().wait_stream(beside)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.output = self.pieces(encoder, held, real, vips, settings)
+        work = partial(self.pieces, encoder, held, real, vips, settings)
+        self.graph, self.output = record(work, WARM_UP)
         return look(encoder)
 
 
