@@ -137,7 +137,7 @@ def picture(results: Iterable[Result], path: Path) -> None:
                     panel.errorbar(x, y, [below, above], label=name, marker=marker, linewidth=width, capsize=2)
         panel.set_title(f"{length:,} tokens of books")
         panel.set_xlabel("rows read, % of all")
-        panel.set_ylim(-2, 45)
+        panel.set_ylim(-1, 17)
         panel.axhline(0, color="grey", linewidth=0.5)
     panels[0][0].set_ylabel("excess perplexity, %")
     panels[0][-1].legend(fontsize=7)

@@ -1,9 +1,9 @@
 """A forward pass recorded as a CUDA graph, once the pieces it is made of are compiled: nothing of Python between them.
 
-A graph replays kernels on the memory they had; it knows nothing of the model. So before each replay we look whether the
-model's tensors and modules are still those that were recorded, and record again if not. Code that decides by other
-things, such as adapters that are switched off, would not be noticed: a model that holds modules of anyone but torch,
-transformers and ourselves is not recorded.
+A graph replays kernels on the memory they had; it knows nothing of the model. So with each replay we look whether the
+model's tensors and modules are still those that were recorded; if not, we forget the replay and record again. Code that
+decides by other things, such as adapters that are switched off, would not be noticed: a model that holds modules of
+anyone but torch, transformers and ourselves is not recorded.
 """
 
 from functools import partial
@@ -34,12 +34,18 @@ class Recorded:
         self, encoder: Any, inputs: Inputs, real: Tensor, vips: Tensor, settings: VccConfig
     ) -> tuple[Tensor, Tensor]:
         given = {**inputs, REAL: real, VIPS: vips}
-        if self.seen is None or self.seen != look(encoder):
-            self.seen = self.record(encoder, given, settings)
+        if self.seen is not None:
+            self.replay(given)
+            if self.seen == look(encoder):  # looked at while the device is at work
+                return self.output
+        self.seen = self.record(encoder, given, settings)
+        self.replay(given)
+        return self.output
+
+    def replay(self, given: dict[str, Any]) -> None:
         for name, place in self.places.items():
             place.copy_(given[name])
         self.graph.replay()
-        return self.output
 
     def record(self, encoder: Any, given: dict[str, Any], settings: VccConfig) -> tuple[Any, ...]:
         with torch.inference_mode(False):  # what is made in that mode could not be written to outside of it
@@ -48,6 +54,7 @@ class Recorded:
         real, vips = held.pop(REAL), held.pop(VIPS)
         work = partial(self.pieces, encoder, held, real, vips, settings)
         self.graph, self.output = record(work, WARM_UP)
+        self.held = [*encoder.parameters(), *encoder.buffers()]  # a replay reads them, wanted or not
         return look(encoder)
 
 
