@@ -241,9 +241,12 @@ def syncs_during(run: Any) -> list[str]:
     ("family", "kinds"),
     [("bert", 2), *(pytest.param(*case, marks=pytest.mark.slow) for case in (("t5", 2), ("bart", 2)))],
 )
-def test_layers_of_a_kind_are_compiled_once_with_the_same_numbers(family: str, kinds: int, learning: bool) -> None:
+@pytest.mark.parametrize("alone", [False, True])
+def test_layers_of_a_kind_are_compiled_once_with_the_same_numbers(
+    family: str, kinds: int, learning: bool, alone: bool
+) -> None:
     """A graph of each kind, and the three around them."""
-    wrapped, batch = vcc.wrap(build(family), SETTINGS), ragged()
+    wrapped, batch = vcc.wrap(build(family), SETTINGS), one(45) if alone else ragged()
     encoder = find_encoder(wrapped)
     assert encoder.host.num_layers > kinds, "one of each kind would show nothing"
     counter = CompileCounterWithBackend("aot_eager")

@@ -59,9 +59,9 @@ class Pieces:
         first, windows = self.begin(encoder, inputs, real, vips, config)
         for layer in layers[: config.window_layers]:
             windows = replace(windows, parts=tuple(self.window(layer, part) for part in windows.parts))
-        state = self.tree(windows, vips, config)
+        state = with_own_strides(self.tree(windows, vips, config))
         for layer in layers[config.window_layers or 0 :]:
-            state = self.step(layer, state, config)
+            state = with_own_strides(self.step(layer, state, config))
         return first, self.end(host, state)
 
 
@@ -97,3 +97,10 @@ def end(host: FamilyHost, state: Compressed) -> Tensor:
 def with_vips_together(state: Compressed) -> Compressed:
     """Memory is laid out alike after every piece: a compiled function is for one layout."""
     return replace(state, vips=state.vips.with_hidden(state.vips.hidden.contiguous()))
+
+
+def with_own_strides(state: Compressed) -> Compressed:
+    """A batch of one counts as contiguous with the strides of what it was cut from, which differ from piece to piece;
+    a compiler leaves them so, and the next piece would be compiled once more."""
+    hidden = state.vips.hidden
+    return replace(state, vips=state.vips.with_hidden(hidden.flatten(0, 1).unflatten(0, hidden.shape[:2])))
