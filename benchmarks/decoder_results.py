@@ -86,30 +86,49 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def tables(results: Iterable[Result]) -> str:
-    """Markdown, a table for each task and length."""
+    """Markdown: a table for each length of books, and one for each length of contexts in which things are hidden."""
     results = list(results)
     if not results:
         raise DataError("there are no results yet")
-    parts = []
-    for task, length in sorted({(result.task, result.length) for result in results}):
-        books = task == "books"
-        lines = summary(results, task, length)
-        texts = max((line.texts for line in lines), default=0)
-        parts += [f"**{task}, {length:,} tokens, {texts} texts**", ""]
-        parts += [
-            f"| method | opened | rows | of all | {'excess perplexity' if books else 'right'} | 95% | texts |",
-            "|---|---|---|---|---|---|---|",
+    books = sorted({result.length for result in results if result.task == "books"})
+    hidden = sorted({result.length for result in results if result.task != "books"})
+    parts = [book_table(results, length) for length in books] + [hidden_table(results, length) for length in hidden]
+    return "\n\n".join(parts)
+
+
+def book_table(results: Sequence[Result], length: int) -> str:
+    lines = sorted(summary(results, "books", length), key=lambda line: line.mean)
+    rows = [f"**books, {length:,} tokens, {max((line.texts for line in lines), default=0)} texts**", ""]
+    rows += ["| method | opened | rows | of all | excess perplexity | 95% | texts |", "|---|---|---|---|---|---|---|"]
+    for line in lines:
+        mean, low, high = (f"{100 * value:+.1f}" for value in (line.mean, line.low, line.high))
+        read = f"{line.rows:,.0f} | {line.rows / length:.1%}"
+        rows.append(f"| {named(line)} | {line.setting} | {read} | {mean}% | {low} to {high} | {line.texts} |")
+    return "\n".join(rows)
+
+
+def hidden_table(results: Sequence[Result], length: int) -> str:
+    """A column for each task: the share of questions answered rightly, with the interval of 95%."""
+    tasks = sorted({r.task for r in results if r.length == length and r.task != "books"})
+    found = {task: {(line.method, line.setting): line for line in summary(results, task, length)} for task in tasks}
+    texts = max(line.texts for lines in found.values() for line in lines.values())
+    rows = [f"**hidden in {length:,} tokens, {texts} contexts for each task, % right**", ""]
+    rows += ["| method | opened | of all | " + " | ".join(tasks) + " |", "|---" * (len(tasks) + 3) + "|"]
+    keys = {key: line.rows for lines in found.values() for key, line in lines.items()}
+    for key in sorted(keys, key=lambda key: (key[0] != "dense", key[0] != OURS, keys[key])):
+        own = [lines.get(key) for lines in found.values()]
+        known = [line for line in own if line is not None]
+        share = sum(line.rows for line in known) / len(known) / length
+        cells = [
+            "" if line is None else f"{100 * line.mean:.0f} ({100 * line.low:.0f} to {100 * line.high:.0f})"
+            for line in own
         ]
-        for line in sorted(lines, key=lambda line: line.mean * (1 if books else -1)):
-            sign, digits = ("+", 1) if books else ("", 0)
-            mean, low, high = (f"{100 * value:{sign}.{digits}f}" for value in (line.mean, line.low, line.high))
-            share = f"{line.rows / length:.1%}"
-            name = f"**{line.method}**" if line.method == OURS else line.method
-            parts.append(
-                f"| {name} | {line.setting} | {line.rows:,.0f} | {share} | {mean}% | {low} to {high} | {line.texts} |"
-            )
-        parts.append("")
-    return "\n".join(parts)
+        rows.append(f"| {named(known[0])} | {key[1]} | {share:.1%} | " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+def named(line: Line) -> str:
+    return f"**{line.method}**" if line.method == OURS else line.method
 
 
 def picture(results: Iterable[Result], path: Path) -> None:
