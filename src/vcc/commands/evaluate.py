@@ -21,7 +21,6 @@ from vcc.train.objectives import AUTO_CLASSES
 from vcc.train.predict import Predictor, counting
 from vcc.train.processes import rank, world_size
 from vcc.train.scores import keep_earlier, paper_result, score_table, write_scores
-from vcc.train.share import Share, of_all_processes
 from vcc.train.watch import say
 
 
@@ -72,8 +71,7 @@ def evaluate(
     kind = precision if precision != "auto" else "bf16" if place.type == "cuda" else "fp32"
     types = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
     with torch.autocast(place.type, types[kind], enabled=kind != "fp32"):
-        predictions, report = predictor.answer_all(chosen, show=True)
-    share = of_all_processes(Share.of(network))
+        predictions, report, share = predictor.answer_all(chosen, show=True)
     metrics: dict[str, float] = {}
     try:
         metrics = task.metrics(predictions, chosen)

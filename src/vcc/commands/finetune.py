@@ -65,7 +65,7 @@ def finetune(
         at_once = max(1, (settled.batch_size or 1) // settled.gradient_accumulation)
 
         def evaluation(network: Any) -> dict[str, float]:
-            predictions, _ = Predictor.of(task, head, network, tokenizer, length, at_once).answer_all(held_out)
+            predictions = Predictor.of(task, head, network, tokenizer, length, at_once).answer_all(held_out).predictions
             metrics = task.metrics(predictions, held_out)
             return {name: metrics[name] for name in task.metric_names if name in metrics}
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from rich.progress import track
@@ -16,6 +16,7 @@ from vcc.tasks.task import Task
 from vcc.train.memory import did_not_fit, memory_advice
 from vcc.train.objectives import Answering, inputs_of
 from vcc.train.processes import gathered, rank, world_size
+from vcc.train.share import Share
 from vcc.train.watch import console
 
 LONGEST = 2**30  # tokens of an input that is counted and not read
@@ -62,34 +63,45 @@ class Predictor:
             for one, known, start, end in zip(examples, features, starts, ends, strict=True)
         ]
 
-    def answer_all(self, examples: Sequence[Example], show: bool = False) -> tuple[list[Prediction], TruncationReport]:
-        """All answers in the order of the examples, and what was cut.
+    def answer_all(self, examples: Sequence[Example], show: bool = False) -> "Answers":
+        """All answers in the order of the examples, and what there is to say of them.
 
         The shares of the processes are made equal by answering a few examples twice: processes that hold parts of one
-        model must call it equally often.
+        model must call it equally often. These come last, in calls of their own, and are not counted.
         """
         number, processes = len(examples), world_size()
-        share = -(-number // processes)
-        mine = [rank() + processes * i for i in range(share)]  # those past the end are the ones answered twice
+        each, over = divmod(number, processes)
+        mine = [rank() + processes * i for i in range(each + (over > 0))]
         was_training = self.model.training
         self.model.eval()
         found: dict[int, Prediction] = {}
         report = TruncationReport()
         shown = show and console.is_terminal and rank() == 0
-        steps = range(0, share, self.batch_size)
-        for first in track(steps, "answering", console=console, transient=True) if shown else steps:
-            places = mine[first : first + self.batch_size]
+        steps = [mine[i : min(i + self.batch_size, each)] for i in range(0, each, self.batch_size)]
+        steps += [mine[each:]] * (over > 0)
+        before = counted = Share.of(self.model)
+        for places in track(steps, "answering", console=console, transient=True) if shown else steps:
             chosen = [place % number for place in places]
             batch = [examples[i] for i in chosen]
             features = [self.tokenize(example) for example in batch]
             report += TruncationReport.of(one for place, one in zip(places, features, strict=True) if place < number)
             with memory_advice(partial(advice, features)):
                 found.update(zip(chosen, self.answer(batch, features), strict=True))
+            if places[-1] < number:
+                counted = Share.of(self.model)
         self.model.train(was_training)
-        shares = gathered((found, report))
-        everyone = {i: prediction for part, _ in shares for i, prediction in part.items()}
-        total = sum((part for _, part in shares), TruncationReport())
-        return [everyone[i] for i in range(number)], total
+        parts = gathered((found, report, counted - before))
+        everyone = {i: prediction for part, *_ in parts for i, prediction in part.items()}
+        cut = sum((part for _, part, _ in parts), TruncationReport())
+        return Answers([everyone[i] for i in range(number)], cut, sum((part for *_, part in parts), Share()))
+
+
+class Answers(NamedTuple):
+    """Of all processes."""
+
+    predictions: list[Prediction]
+    cut: TruncationReport
+    share: Share
 
 
 def counting(task: Task, tokenizer: PreTrainedTokenizerBase, head: Head) -> Task:

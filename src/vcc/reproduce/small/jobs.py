@@ -191,7 +191,7 @@ def score(
     held_out = examples(bench, task, "validation")
     predictor = Predictor.of(task_of(bench, task), "span", model, tokenizer, reading, small.at_once)
     with precision(small.device):
-        predictions, report = predictor.answer_all(held_out)
+        predictions, report, _ = predictor.answer_all(held_out)
     metrics = predictor.task.metrics(predictions, held_out)
     cut = {"cut_examples": report.cut_examples, "cut_answers": report.cut_answers}
     found = {"model": name, "task": task, "setting": setting, "length": reading, "examples": len(held_out)}
