@@ -21,7 +21,7 @@ from typing import Annotated, Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import linear, scaled_dot_product_attention
 from transformers import DynamicCache, LlamaConfig, T5Config, T5ForConditionalGeneration
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
@@ -55,6 +55,7 @@ class Size:
 
 SMALL = Size(4, 2, 16, 64, (2048, 4096), (1, 2), 1024, 2048, 8, (32, 4, 2), 3)
 SETTINGS = {f"{leaf} opened 32": vcc.DecoderConfig(scales=(leaf, 1), budget=32) for leaf in (16, 32, 64)}
+MOST = 2**21  # keys in a batch: what a tree is made of stays in memory beside it
 CROSSING = "64 opened 32"  # of T5's decoder
 
 
@@ -83,7 +84,7 @@ def tokens(size: Size, device: torch.device, dtype: torch.dtype, leaves: str = "
     """Attention of one new token in one layer, over a tree and over all keys."""
     what = "leaves on the CPU" if leaves else "new token"
     for length in size.lengths[:1] if leaves else size.lengths:
-        for batch in size.batches:
+        for batch in (batch for batch in size.batches if batch * length <= MOST):
             k, v = (random_keys(batch, size, length, device, dtype) for _ in range(2))
             q = torch.randn(batch, size.heads, 1, size.width, device=device, dtype=dtype)
             dense = partial(scaled_dot_product_attention, q, k, v, enable_gqa=True)
@@ -95,6 +96,10 @@ def tokens(size: Size, device: torch.device, dtype: torch.dtype, leaves: str = "
                 if leaves:
                     move_leaves(layer)
                     there_ms, _ = timed(partial(new_token, layer, q), device, size.rounds)
+                    yield line | {"ms": there_ms, "beside_ms": here_ms, "times": here_ms / there_ms}
+                    rest_ms, _ = timed(rest_of_layer(batch, size, device, dtype), device, size.rounds)
+                    there_ms, here_ms = there_ms + rest_ms, here_ms + rest_ms
+                    line["what"] += ", whole layer"
                     yield line | {"ms": there_ms, "beside_ms": here_ms, "times": here_ms / there_ms}
                 else:
                     yield line | {"ms": here_ms, "beside_ms": dense_ms, "times": dense_ms / here_ms}
@@ -205,6 +210,16 @@ def tree_of(settings: vcc.DecoderConfig, k: Tensor, v: Tensor) -> TreeLayer:
 
 def new_token(layer: TreeLayer, q: Tensor) -> Tensor:
     return step(layer, q, 1, q.shape[-1] ** -0.5, False)
+
+
+def rest_of_layer(batch: int, size: Size, device: torch.device, dtype: torch.dtype) -> Callable[[], Tensor]:
+    """What a decoder layer does for one token beside its attention: seven products with its weights."""
+    hidden, shared = size.heads * size.width, size.kv_heads * size.width
+    shapes = [(hidden, hidden), (hidden, shared), (hidden, shared), (hidden, hidden)]
+    shapes += [(hidden, size.inner), (hidden, size.inner), (size.inner, hidden)]
+    weights = [torch.randn(wide, tall, device=device, dtype=dtype) for tall, wide in shapes]
+    rows = {n: torch.randn(batch, n, device=device, dtype=dtype) for n in (hidden, size.inner)}
+    return lambda: [linear(rows[weight.shape[1]], weight) for weight in weights][-1]
 
 
 def move_leaves(layer: TreeLayer) -> None:

@@ -68,8 +68,11 @@ class TreeLayer(DynamicLayer):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         batch, _, new, _ = key_states.shape
-        self.keys = torch.cat([self.keys, key_states], 2)
-        self.values = torch.cat([self.values, value_states], 2)
+        if self.columns.shape[1]:
+            key_states, value_states = (
+                torch.cat(both, 2) for both in ((self.keys, key_states), (self.values, value_states))
+            )
+        self.keys, self.values = key_states, value_states
         fresh = torch.arange(self.length, self.length + new, device=self.device).expand(batch, new)
         self.columns = torch.cat([self.columns, fresh], 1)
         self.live = torch.cat([self.live, torch.ones_like(fresh, dtype=torch.bool)], 1)
@@ -150,8 +153,9 @@ class TreeLayer(DynamicLayer):
             element, start = torch.tensor(elements, device=CPU), had // piece * piece
             at = element.to(self.device)
             place = (~moved[at]).sort(dim=1, stable=True).indices[:, : wanted - had]
-            keys, values = (take_rows(part[at], place) for part in (self.keys, self.values))
-            columns = self.columns[at].gather(1, place)
+            some = slice(None) if len(elements) == len(self.live) else at  # a slice does not copy
+            keys, values = (take_rows(part[some], place) for part in (self.keys, self.values))
+            columns = self.columns[some].gather(1, place)
             if start < had:  # the last piece is not full: it is ordered anew, with what comes
                 old = in_order_of_columns(self.tree, element, start, had)
                 keys, values = (torch.cat([a.to(b.device), b], 2) for a, b in zip(old[:2], (keys, values), strict=True))
