@@ -3,19 +3,17 @@ transformers' Auto classes."""
 
 import importlib
 import inspect
-import sys
 from typing import Any
 
 from transformers import AutoConfig, GenerationMixin
 from transformers.models.auto import configuration_auto, modeling_auto
-from transformers.utils.output_capturing import _CAN_RECORD_REGISTRY
 
-from vcc.config import VccConfig
 from vcc.hosts import PREFIX
 from vcc.hosts.families import FAMILIES, Family, find_family
 from vcc.hosts.heads import Seq2Seq, WithHead
 from vcc.hosts.layer import HookedLayer
 from vcc.hosts.long_input import CLASSES, VIP_NAMES, LongInputEncoder
+from vcc.hosts.made_classes import WithSettings, find, keep, record_alike
 
 # Each Auto class with its table of names, and how the VIPs are found when the user does not name them.
 HEADS: dict[str, tuple[str, str | None]] = {
@@ -28,14 +26,6 @@ HEADS: dict[str, tuple[str, str | None]] = {
     "AutoModelForSeq2SeqLM": ("MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES", None),
     "AutoModelForTextEncoding": ("MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES", None),
 }
-
-
-class WithSettings:
-    """Mixed into Hugging Face's configurations: `vcc` holds the settings as plain values, however they are given, also
-    at load, `from_pretrained(folder, vcc=VccConfig(...))`."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value.to_dict() if name == "vcc" and isinstance(value, VccConfig) else value)
 
 
 def register_type(model_type: str | None) -> None:
@@ -56,10 +46,17 @@ def register(family: Family) -> None:
     modeling = importlib.import_module(f"transformers.models.{folder}.modeling_{folder}")
     encoder, layer = getattr(modeling, family.encoder), getattr(modeling, family.layer)
     settings = {"model_type": PREFIX + family.model_type, "vcc": None}
-    config: Any = keep(hf_config, type(f"Vcc{hf_config.__name__}", (WithSettings, hf_config), settings))
+    config: Any = keep(
+        __name__, CLASSES, hf_config, type(f"Vcc{hf_config.__name__}", (WithSettings, hf_config), settings)
+    )
     AutoConfig.register(config.model_type, config)
     # Hugging Face knows layers that must not be split by their name, and layers whose output it records by their base.
-    keep(layer, type(layer.__name__, (HookedLayer, layer), {"__doc__": f"{layer.__name__} that VCC can enter."}))
+    keep(
+        __name__,
+        CLASSES,
+        layer,
+        type(layer.__name__, (HookedLayer, layer), {"__doc__": f"{layer.__name__} that VCC can enter."}),
+    )
     make_class(encoder, LongInputEncoder, config, family, None)
     for auto_name, (table_name, rule) in HEADS.items():
         table = getattr(modeling_auto, table_name)
@@ -95,27 +92,11 @@ def make_class(hf_class: Any, mixin: Any, config: type, family: Family, rule: st
         "family": family,
         "vip_rule": rule,
     }
-    wrapped = keep(hf_class, type(f"Vcc{hf_class.__name__}", bases, body))
-    for cls in (hf_class, wrapped):  # a model enters itself when it is built, not when its class changes
-        _CAN_RECORD_REGISTRY[str(cls)] = hf_class._can_record_outputs
-
-
-def keep(hf_class: type, wrapped: type) -> type:
-    """Enter a wrapped class into the table, and into this module under a name that pickle finds it by."""
-    wrapped.__module__, wrapped.__qualname__ = __name__, f"Vcc{hf_class.__name__}"
-    setattr(sys.modules[__name__], wrapped.__qualname__, wrapped)
-    CLASSES[hf_class] = wrapped
-    return wrapped
+    record_alike(hf_class, keep(__name__, CLASSES, hf_class, type(f"Vcc{hf_class.__name__}", bases, body)))
 
 
 def __getattr__(name: str) -> Any:
-    """A pickle may ask for a class of a family that nobody has asked for yet."""
-    if name.startswith("Vcc"):
-        for family in FAMILIES:
-            register(family)
-        if name in globals():
-            return globals()[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return find(__name__, name, register, FAMILIES)
 
 
 def known_classes() -> list[str]:
