@@ -52,6 +52,15 @@ def test_a_name_that_stands_once_is_found_among_a_hundred_thousand_tokens() -> N
         assert found[0].first <= 70_000 <= found[0].last, asked
 
 
+def test_a_long_document_is_looked_through_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    ids, questions = rng.integers(0, 30, 1000), [rng.integers(0, 30, 6), rng.integers(0, 30, 1)]
+    whole = best_matches(ids, questions, 1000)
+    monkeypatch.setattr("vcc.qa.words.AT_ONCE", 2 * BLOCK)
+    assert best_matches(ids, questions, 1000) == whole
+    assert [best_matches(ids, [question], 1000)[0] for question in questions] == whole  # whatever else is asked
+
+
 def test_nothing_matches_and_nothing_is_wanted() -> None:
     assert best_matches(np.arange(200), [np.array([999])], 5) == [[]]
     assert best_matches(np.arange(200), [np.array([3])], 0) == [[]]
