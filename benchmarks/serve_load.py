@@ -24,7 +24,7 @@ import httpx
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.serve.running import Running, running
-from vcc.documents.clauses import CLAUSES
+from vcc.qa.clauses import CLAUSES
 
 LANES = 64  # questions under way at most; one that waits for a lane is counted as waiting
 CONTRACT = Path(__file__).parents[1] / "examples" / "contract.txt"

@@ -18,7 +18,7 @@ from vcc.commands.options import call
 from vcc.commands.review import review
 from vcc.commands.see import see
 from vcc.documents.asker import Asker
-from vcc.documents.clauses import CLAUSES
+from vcc.qa.clauses import CLAUSES
 
 
 @pytest.fixture(scope="module")

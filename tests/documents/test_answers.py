@@ -12,10 +12,10 @@ from rich.console import Console
 
 from vcc.documents import read_document
 from vcc.documents.answers import Answer, Reply, answer_at, as_dict, excerpt, merge_overlaps
-from vcc.documents.clauses import CLAUSES
 from vcc.documents.show.report import report_html
 from vcc.documents.show.terminal import print_replies, print_review
 from vcc.documents.text import Part, Text
+from vcc.qa.clauses import CLAUSES
 
 TEXT = "The term is short.  This Agreement is governed by\nthe laws of [Kent], and by no other law. The end."
 DOCUMENT = Text(TEXT, "A Deed", "deed.txt", (Part("page 1", 0, 40), Part("page 2", 40, len(TEXT))), ("a note",))

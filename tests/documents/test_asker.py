@@ -17,13 +17,13 @@ from vcc.core.tree import build_tree
 from vcc.data.answers import ScoredSpan
 from vcc.documents.answers import Reply
 from vcc.documents.asker import UNLIKELY, Asker, Index, token_scores
-from vcc.documents.clauses import CLAUSES
 from vcc.documents.document import Document
 from vcc.documents.facts import Facts
 from vcc.documents.shipped import load_asker
 from vcc.documents.text import Part, Text
 from vcc.errors import DocumentError, ModelError, UsageError
 from vcc.qa.calibration import Calibration
+from vcc.qa.clauses import CLAUSES
 from vcc.qa.model import READ_AT_ONCE
 from vcc.testing import random_rows
 

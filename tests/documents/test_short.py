@@ -3,8 +3,8 @@
 import pytest
 
 from vcc.data.answers import ScoredSpan
-from vcc.documents.clauses import CLAUSES
 from vcc.documents.short import LOST, kind_asked, ranked, shortened
+from vcc.qa.clauses import CLAUSES
 
 
 @pytest.mark.parametrize(

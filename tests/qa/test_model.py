@@ -7,7 +7,10 @@ import pytest
 import torch
 
 from tests.documents import small_model
+from vcc.qa.calibration import Calibration
+from vcc.qa.clauses import CLAUSES
 from vcc.qa.model import QaModel
+from vcc.qa.second_look import Looks, for_clauses
 
 RNG = np.random.default_rng(0)
 DOCUMENTS = [RNG.integers(5, 60, n) for n in (90, 3, 33, 64)]
@@ -66,6 +69,13 @@ def test_no_answer_starts_or_ends_where_a_token_covers_nothing(looks: int) -> No
         for place in (one.first, one.last)
     }
     assert ends and not blank[list(ends)].any()
+
+
+def test_clauses_that_a_model_knows_by_heart_are_looked_for_in_a_way_of_their_own() -> None:
+    for own, looks in ((Calibration(), for_clauses(12)), (None, Looks(12))):
+        qa = qa_model(second_looks=12, clause_calibration=own)
+        assert qa.looks_for(qa.ids_of(CLAUSES[3].question)) == looks
+        assert qa.looks_for(QUESTIONS[0]) == Looks(12)
 
 
 def test_positions_of_a_question_end_where_those_of_the_document_begin() -> None:

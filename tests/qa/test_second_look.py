@@ -11,12 +11,10 @@ from vcc.data.framing import framed_places
 from vcc.qa.second_look import (
     ALIKE,
     BEHIND,
-    CLEAR,
-    FEW,
-    HOPELESS,
     NEAR,
-    SURE,
+    Looks,
     best_nodes,
+    for_clauses,
     look_again,
     passages_to_reread,
     with_a_chance,
@@ -66,33 +64,57 @@ class Sure:
             for i in range(len(questions))
         ]
 
-    def rounds_for(self, first_leads: list[float], looks: int) -> int:
+    def rounds_for(self, first_leads: list[float], looks: Looks) -> int:
         """Asked about 20 places each, all with the lead that the first reading has given them."""
         questions = [np.arange(5)] * len(first_leads)
         spans = [[Found(at, at, lead, 0.0) for at in range(0, 2000, 100)] for lead in first_leads]
         nothing: list[list[Scored]] = [[] for _ in questions]
-        return look_again(self, np.arange(2000), questions, spans, nothing, nothing, looks, 5)[1]  # type: ignore[arg-type]
+        rules = [looks] * len(questions)
+        found, number = look_again(self, np.arange(2000), questions, spans, nothing, nothing, rules, 5)  # type: ignore[arg-type]
+        self.found = found
+        return number
+
+
+LOOKS = Looks(12)
+DECIDED, UNDECIDED = (LOOKS.clear + 1, LOOKS.hopeless - 1), (LOOKS.clear + LOOKS.hopeless) / 2
 
 
 def test_a_question_that_is_decided_gets_no_more_looks() -> None:
-    reader = Sure([CLEAR + 1, HOPELESS - 1, (CLEAR + HOPELESS) / 2])
-    assert reader.rounds_for([0.0] * 3, 12) == 12 + 2 * FEW
-    assert reader.rounds == [[FEW, FEW, FEW], [0, 0, 12 - FEW]]
+    reader = Sure([*DECIDED, UNDECIDED])
+    assert reader.rounds_for([0.0] * 3, LOOKS) == 12 + 2 * LOOKS.few
+    assert reader.rounds == [[LOOKS.few] * 3, [0, 0, 12 - LOOKS.few]]
 
 
 def test_a_sure_first_reading_gets_one_look_unless_that_leaves_it_undecided() -> None:
-    reader = Sure([CLEAR + 1, HOPELESS - 1, (CLEAR + HOPELESS) / 2])
-    assert reader.rounds_for([SURE + 1, SURE + 1, SURE + 1], 12) == 1 + 1 + 12
-    assert reader.rounds == [[1, 1, 1], [0, 0, FEW - 1], [0, 0, 12 - FEW]]
-    far_behind = Sure([HOPELESS - 1])
-    far_behind.rounds_for([-SURE - 1], 12)
+    reader = Sure([*DECIDED, UNDECIDED])
+    assert reader.rounds_for([LOOKS.one_above + 1] * 3, LOOKS) == 1 + 1 + 12
+    assert reader.rounds == [[1, 1, 1], [0, 0, LOOKS.few - 1], [0, 0, 12 - LOOKS.few]]
+    far_behind = Sure([LOOKS.hopeless - 1])
+    far_behind.rounds_for([LOOKS.one_below - 1], LOOKS)
     assert far_behind.rounds == [[1]]
 
 
 def test_no_question_gets_more_looks_than_there_are() -> None:
     reader = Sure([0.0])
-    assert reader.rounds_for([0.0], 2) == 2 and reader.rounds == [[2]]
-    assert Sure([0.0]).rounds_for([0.0], 0) == 0
+    assert reader.rounds_for([0.0], Looks(2)) == 2 and reader.rounds == [[2]]
+    assert Sure([0.0]).rounds_for([0.0], Looks(0)) == 0
+    one_at_first = Sure([0.0])
+    assert one_at_first.rounds_for([0.0], Looks(5, few=1)) == 5 and one_at_first.rounds == [[1], [4]]
+
+
+def test_clauses_are_looked_for_at_more_places_where_there_is_one_and_nowhere_where_there_is_none() -> None:
+    looks = for_clauses(12)
+    reader = Sure([5.0, 50.0, -1.0])
+    assert reader.rounds_for([0.0, 20.0, 0.0], looks) == 6 + 6 + 2
+    assert reader.rounds == [[2, 2, 2], [4, 4, 0]]
+    doubted = Sure([-1.0, 1.0])
+    assert doubted.rounds_for([-6.0, -6.0], looks) == 1 + 6
+    assert doubted.rounds == [[1, 1], [0, 1], [0, 4]]
+    beside, never = Sure([5.0, 5.0]), Sure([5.0])
+    assert beside.rounds_for([-9.5, 0.0], looks) == 6 and beside.rounds == [[0, 2], [0, 4]]
+    assert [span.score for span in beside.found[0]] == [-9.5] * 5, "what the first reading found"
+    assert never.rounds_for([-9.5], looks) == 0 and never.rounds == []
+    assert for_clauses(3).most == 3
 
 
 def test_nodes_are_spans_of_the_document() -> None:

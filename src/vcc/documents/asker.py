@@ -16,13 +16,13 @@ from vcc.core.tree import SegmentTree
 from vcc.data.answers import ScoredSpan
 from vcc.data.features import tokenize_text
 from vcc.documents.answers import Reply, answer_at, merge_overlaps
-from vcc.documents.clauses import CLAUSES
 from vcc.documents.facts import Facts
 from vcc.documents.layer_view import LayerView, openness_of
 from vcc.documents.short import kind_asked, ranked, shortened
 from vcc.documents.text import Text
 from vcc.encode import Step, Watch
 from vcc.errors import DocumentError, ModelError, UsageError
+from vcc.qa.clauses import CLAUSES
 from vcc.qa.model import Asked, Progress, QaModel, no_progress
 
 UNLIKELY = 0.01  # a second answer with a smaller score is none

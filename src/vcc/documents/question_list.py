@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from vcc.documents.clauses import CLAUSES
 from vcc.documents.formats.encoding import decode
 from vcc.documents.formats.gate import open_file
 from vcc.documents.review_table import Question
 from vcc.errors import UsageError
+from vcc.qa.clauses import CLAUSES
 
 CLAUSE_QUESTIONS = tuple(Question(clause.question, clause.name, clause.group) for clause in CLAUSES)
 FIELDS = ("question", "name", "group")

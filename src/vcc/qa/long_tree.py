@@ -171,7 +171,8 @@ def ask_long(
         best = [without_overlaps(spans, most)]
         if settings.second_looks:
             matches = best_matches(ids, [question], settings.matches)
-            best, number = look_again(qa.windows, ids, [question], best, nodes, matches, settings.second_looks, most)
+            looks_at = [qa.looks_for(question)]
+            best, number = look_again(qa.windows, ids, [question], best, nodes, matches, looks_at, most)
             looks += number
         found.append(tuple(best[0]))
         progress(len(found), len(questions))

@@ -25,7 +25,8 @@ from vcc.data.framing import framed, framed_places
 from vcc.encode import Step, Watch, ask, read_once
 from vcc.errors import ModelError, UsageError
 from vcc.hosts.long_input import Wrapped, find_encoder
-from vcc.qa.second_look import best_nodes, look_again
+from vcc.qa.clauses import CLAUSES
+from vcc.qa.second_look import Looks, best_nodes, for_clauses, look_again
 from vcc.qa.settings import QaSettings, load_settings
 from vcc.qa.windows import Bools, Found, Ints, WindowReader, best_found, token_types
 from vcc.qa.words import best_matches
@@ -101,6 +102,17 @@ class QaModel:
     def windows(self) -> WindowReader:
         """The same model on windows, for the second look."""
         return WindowReader(self.model, self.frame, self.config.window, self.settings.longest_answer)
+
+    @cached_property
+    def by_heart(self) -> frozenset[tuple[int, ...]]:
+        """The tokens of the questions that the model knows by heart: it has a calibration of its own for them."""
+        known = CLAUSES if self.settings.clause_calibration else ()
+        return frozenset(tuple(self.ids_of(clause.question).tolist()) for clause in known)
+
+    def looks_for(self, question: Ints) -> Looks:
+        """How many passages are read again for a question."""
+        most = self.settings.second_looks
+        return for_clauses(most) if tuple(question.tolist()) in self.by_heart else Looks(most)
 
     def ids_of(self, question: str) -> Ints:
         """The tokens of a question, without special ones."""
@@ -226,9 +238,8 @@ class QaModel:
             if settings.second_looks:
                 nodes = best_nodes(cut, tree, self.places(len(ids)), settings.nodes) if cut else [[] for _ in batch]
                 matches = best_matches(ids, batch, settings.matches)
-                spans, number = look_again(
-                    self.windows, ids, batch, spans, nodes, matches, settings.second_looks, most, blank
-                )
+                looks_at = [self.looks_for(question) for question in batch]
+                spans, number = look_again(self.windows, ids, batch, spans, nodes, matches, looks_at, most, blank)
                 looks += number
             found += map(tuple, spans)
             progress(len(found), len(questions))

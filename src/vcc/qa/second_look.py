@@ -4,7 +4,9 @@ The place is found by the nodes that the compressed layers score highest, by the
 a passage shares with the question (`vcc.qa.words`); the exact answer is found here.
 """
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 
 import numpy as np
@@ -17,9 +19,38 @@ from vcc.qa.windows import Bools, Found, Ints, Passage, WindowReader, room
 NEAR = 0.3  # a node with less than this part of the best one's score has no chance
 ALIKE = 0.5  # nor a piece that matches the question's words less than this part of the best one
 BEHIND = 8.0  # nor a span whose score is that far below no answer
-SURE = 8.0  # a first reading that leads so far over no answer, or is so far behind, needs one look
-FEW = 3  # looks of other questions, before they may be decided
-HOPELESS, CLEAR = -4.0, 6.0  # leads that decide them
+
+
+@dataclass(frozen=True)
+class Looks:
+    """How many passages are read again for a question, by leads over "no answer": that of the best span in the first
+    reading, then that of the best one in the passages."""
+
+    most: int
+    few: int = 3  # at first
+    one_below: float = -8.0  # a first reading that is sure of no answer, or of one, needs but one look at first
+    one_above: float = 8.0
+    none_below: float = -math.inf  # and none at all, where it is so sure that there is nothing
+    hopeless: float = -4.0  # no more than these few: nothing like an answer is in sight
+    clear: float = 6.0  # nor where an answer leads clearly
+
+    def rounds(self, found: Sequence[Found]) -> tuple[int, int, int]:
+        """Passages that are read together, then more while the question is undecided, from what was found first."""
+        lead = found[0].score if found else 0.0
+        if lead < self.none_below:
+            return 0, 0, 0
+        sure = lead < self.one_below or lead > self.one_above
+        return (1, self.few - 1, self.most) if sure else (self.few, self.most, 0)
+
+    def undecided(self, found: Sequence[Found]) -> bool:
+        """Whether more passages may change what is thought of a question."""
+        return not found or self.hopeless < max(span.score for span in found) < self.clear
+
+
+def for_clauses(most: int) -> Looks:
+    """For the questions that a model knows by heart: its first reading tells well where there is nothing, and where a
+    contract has such a clause, it often has it at several places."""
+    return Looks(min(most, 6), 2, one_below=-5.0, one_above=math.inf, none_below=-9.0, hopeless=0.0, clear=math.inf)
 
 
 def best_nodes(cut: Cut, tree: SegmentTree, places: Ints, top: int) -> list[list[ScoredSpan]]:
@@ -61,12 +92,6 @@ def passages_to_reread(pointers: Sequence[Sequence[ScoredSpan]], size: int, n: i
     return starts
 
 
-def undecided(found: Sequence[Found]) -> bool:
-    """Whether more passages may change what is thought of a question: neither is an answer found that leads clearly,
-    nor is nothing like an answer in sight."""
-    return not found or HOPELESS < max(span.score for span in found) < CLEAR
-
-
 def look_again(
     windows: WindowReader,
     ids: Ints,
@@ -74,29 +99,30 @@ def look_again(
     spans: Sequence[Sequence[Found]],
     nodes: Sequence[Sequence[ScoredSpan]],
     matches: Sequence[Sequence[ScoredSpan]],
-    looks: int,
+    looks: Sequence[Looks],
     top: int,
     blank: Bools | None = None,
 ) -> tuple[list[list[Found]], int]:
     """The best spans of the passages around the spans, nodes and matching words that were found, and how many passages
-    these are: a few for every question, one where the first reading was sure, more where these leave it undecided.
+    these are: as many as `looks` says of each question. What was found for a question that gets none stays.
 
-    A question that leaves less than a quarter of a window leaves too little to look at: what was found for it stays.
+    A question that leaves less than a quarter of a window leaves too little to look at.
     """
     rooms = [room(question, windows.frame, windows.size) for question in questions]
     rooms = [size if size >= windows.size // 4 else 0 for size in rooms]
     waiting = [
-        passages_to_reread(with_a_chance(*pointers), size, len(ids), looks)
-        for *pointers, size in zip(spans, nodes, matches, rooms, strict=True)
+        passages_to_reread(with_a_chance(*pointers), size, len(ids), own.most)
+        for *pointers, size, own in zip(spans, nodes, matches, rooms, looks, strict=True)
     ]
     better: list[list[Found]] = [[] for _ in questions]
     number = 0  # of passages read
-    some = [1 if found and abs(found[0].score) > SURE else FEW for found in spans]
-    while chosen := [Passage(i, start) for i, starts in enumerate(waiting) for start in starts[: some[i]]]:
+    rounds = [own.rounds(found) for own, found in zip(looks, spans, strict=True)]
+    for some in zip(*rounds, strict=True):
+        chosen = [Passage(i, start) for i, starts in enumerate(waiting) for start in starts[: some[i]]]
+        if not chosen:
+            continue
         for i, found in enumerate(windows.look(ids, questions, chosen, rooms, top, blank)):
             better[i] += found
-            waiting[i] = waiting[i][some[i] :] if undecided(better[i]) else []
-            some[i] = FEW - 1 if some[i] == 1 else looks
+            waiting[i] = waiting[i][some[i] :] if looks[i].undecided(better[i]) else []
         number += len(chosen)
-    kept = [new if size else list(old) for new, old, size in zip(better, spans, rooms, strict=True)]
-    return [without_overlaps(some, top) for some in kept], number
+    return [without_overlaps(new or old, top) for new, old in zip(better, spans, strict=True)], number
