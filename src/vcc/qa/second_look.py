@@ -28,19 +28,17 @@ class Looks:
 
     most: int
     few: int = 3  # at first
-    one_below: float = -8.0  # a first reading that is sure of no answer, or of one, needs but one look at first
-    one_above: float = 8.0
-    none_below: float = -math.inf  # and none at all, where it is so sure that there is nothing
-    hopeless: float = -4.0  # no more than these few: nothing like an answer is in sight
-    clear: float = 6.0  # nor where an answer leads clearly
+    one_below: float = -math.inf  # a first reading that sees nothing like an answer: but one look at first
+    none_below: float = -math.inf  # or none at all
+    hopeless: float = -6.0  # no more than these few: nothing like an answer is in sight
+    clear: float = 8.0  # nor where an answer leads clearly
 
     def rounds(self, found: Sequence[Found]) -> tuple[int, int, int]:
         """Passages that are read together, then more while the question is undecided, from what was found first."""
         lead = found[0].score if found else 0.0
         if lead < self.none_below:
             return 0, 0, 0
-        sure = lead < self.one_below or lead > self.one_above
-        return (1, self.few - 1, self.most) if sure else (self.few, self.most, 0)
+        return (1, self.few - 1, self.most) if lead < self.one_below else (self.few, self.most, 0)
 
     def undecided(self, found: Sequence[Found]) -> bool:
         """Whether more passages may change what is thought of a question."""
@@ -50,7 +48,7 @@ class Looks:
 def for_clauses(most: int) -> Looks:
     """For the questions that a model knows by heart: its first reading tells well where there is nothing, and where a
     contract has such a clause, it often has it at several places."""
-    return Looks(min(most, 6), 2, one_below=-5.0, one_above=math.inf, none_below=-9.0, hopeless=0.0, clear=math.inf)
+    return Looks(min(most, 6), 2, one_below=-5.0, none_below=-9.0, hopeless=0.0, clear=math.inf)
 
 
 def best_nodes(cut: Cut, tree: SegmentTree, places: Ints, top: int) -> list[list[ScoredSpan]]:
