@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from vcc.core.cut import check_budget
 from vcc.core.score import SCORES
@@ -19,8 +19,24 @@ else:
 WINDOW_LAYERS = {12: 4, 24: 6}
 
 
+class Settings:
+    """Mixed into dataclasses of settings: to plain JSON values, and back."""
+
+    def to_dict(self) -> dict[str, Any]:
+        values: Mapping[str, Any] = asdict(self)  # type: ignore[call-overload]
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise UsageError(f"unknown VCC settings {unknown}; the settings are {sorted(known)}")
+        return cls(**values)
+
+
 @dataclass(frozen=True)
-class VccConfig:
+class VccConfig(Settings):
     """How a model reads a long input. The defaults are the paper's for 16K tokens and more."""
 
     scales: Annotated[tuple[int, ...], "tokens per node, coarse to fine, ending in 1"] = (16, 1)
@@ -74,18 +90,6 @@ class VccConfig:
         if config.window_layers is None or config.window_layers > layers:
             raise UsageError(f"window_layers={config.window_layers}: this model has only {layers} layers")
         return config
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "VccConfig":
-        known = {field.name for field in fields(cls)}
-        unknown = sorted(set(values) - known)
-        if unknown:
-            raise UsageError(f"unknown VCC settings {unknown}; the settings are {sorted(known)}")
-        return cls(**values)
 
 
 def as_tuple(value: Any, name: str) -> tuple[int, ...]:

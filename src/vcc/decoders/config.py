@@ -1,10 +1,9 @@
 """`DecoderConfig`: every knob of the tree under a decoder's keys and values, checked once."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from vcc.config import as_tuple, require, whole
+from vcc.config import Settings, as_tuple, require, whole
 from vcc.core.cut import check_budget
 from vcc.core.tree import check_scales
 from vcc.errors import UsageError
@@ -13,7 +12,7 @@ BUDGET = 8  # leaves opened where neither a budget nor a mass is given
 
 
 @dataclass(frozen=True)
-class DecoderConfig:
+class DecoderConfig(Settings):
     """How a causal language model reads the keys and values it has kept."""
 
     scales: Annotated[tuple[int, ...], "tokens per node, coarse to fine, ending in 1"] = (16, 1)
@@ -71,18 +70,6 @@ class DecoderConfig:
     def leaf(self) -> int:
         """Tokens under a node of the finest scale that has means."""
         return self.scales[-2]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "DecoderConfig":
-        known = {field.name for field in fields(cls)}
-        unknown = sorted(set(values) - known)
-        if unknown:
-            raise UsageError(f"unknown settings {unknown} of a decoder; the settings are {sorted(known)}")
-        return cls(**values)
 
 
 def as_budget(budget: Any, scales: tuple[int, ...]) -> tuple[int, ...]:
