@@ -20,13 +20,12 @@ import torch
 from torch import Tensor
 
 from vcc.config import VccConfig
-from vcc.core.cut import Cut
 from vcc.core.tree import SegmentTree, read_tokens
 from vcc.data.answers import without_overlaps
 from vcc.data.framing import framed
-from vcc.encode import Step, ask, read_once
+from vcc.encode import ask, read_once
 from vcc.files import force
-from vcc.qa.model import Asked, Progress, QaModel, no_progress
+from vcc.qa.model import Asked, Progress, QaModel, Seen, no_progress
 from vcc.qa.second_look import best_nodes, look_again
 from vcc.qa.windows import Found, Ints, best_found
 from vcc.qa.words import best_matches
@@ -149,20 +148,13 @@ def ask_long(
     settings, config, places = qa.settings, deepened(qa.config, len(ids)), qa.places(len(ids))
     most, reach = max(settings.candidates, top), qa.config.window // 2
     found: list[tuple[Found, ...]] = []
-    rows: dict[int, int] = {}
-    cut: Cut | None = None
+    seen = Seen()
     looks = 0
-
-    def seen(step: Step) -> None:
-        nonlocal cut
-        rows[step.layer] = max(rows.get(step.layer, 0), step.rows)
-        cut = step.cut
-
     for question in questions:
         own = tree.open()
         vips, own = ask(qa.host, qa.vips([question]), own, config, seen, in_place=True)
-        assert cut is not None
-        nodes = best_nodes(cut, own, places, settings.nodes)
+        assert seen.cut is not None
+        nodes = best_nodes(seen.cut, own, places, settings.nodes)
         none = qa.head(vips.hidden[:, :1]).float()
         spans: list[Found] = []
         for first, last in regions([(node.first, node.last) for node in nodes[0]], reach, len(ids)):
@@ -176,7 +168,7 @@ def ask_long(
             looks += number
         found.append(tuple(best[0]))
         progress(len(found), len(questions))
-    return Asked(tuple(found), tuple(sorted(rows.items())), looks)
+    return Asked(tuple(found), seen.all_rows, looks)
 
 
 def on_cpu(qa: QaModel) -> QaModel:

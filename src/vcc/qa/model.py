@@ -7,7 +7,7 @@ takes a second look at what it found.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -48,6 +48,25 @@ class Asked:
     found: tuple[tuple[Found, ...], ...]
     rows: tuple[tuple[int, int], ...]  # (layer, rows of document and question it saw), for each compressed layer
     passages: int  # read again, for all questions together
+
+
+@dataclass
+class Seen:
+    """Watches the layers: the most rows each of them saw, and the last one's cut."""
+
+    also: Watch | None = None
+    rows: dict[int, int] = field(default_factory=dict)
+    cut: Cut | None = None
+
+    def __call__(self, step: Step) -> None:
+        self.rows[step.layer] = max(self.rows.get(step.layer, 0), step.rows)
+        self.cut = step.cut
+        if self.also is not None:
+            self.also(step)
+
+    @property
+    def all_rows(self) -> tuple[tuple[int, int], ...]:
+        return tuple(sorted(self.rows.items()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,17 +233,8 @@ class QaModel:
         As many questions are asked at once as memory allows. No answer starts or ends at a `blank` (n,) token.
         """
         found: list[tuple[Found, ...]] = []
-        rows: dict[int, int] = {}
-        cut: Cut | None = None
+        seen = Seen(watch)
         looks = 0
-
-        def seen(step: Step) -> None:
-            nonlocal cut
-            rows[step.layer] = max(rows.get(step.layer, 0), step.rows)
-            cut = step.cut
-            if watch is not None:
-                watch(step)
-
         settings = self.settings
         most = max(settings.candidates, top)
         size = sum(part.nbytes for part in (tree.means, *tree.differences))
@@ -236,14 +246,18 @@ class QaModel:
                 logits[:, 1:].masked_fill_(torch.as_tensor(blank, device=logits.device)[:, None], -torch.inf)
             spans = best_found(logits, [0] * len(batch), most, settings.longest_answer)
             if settings.second_looks:
-                nodes = best_nodes(cut, tree, self.places(len(ids)), settings.nodes) if cut else [[] for _ in batch]
+                nodes = (
+                    best_nodes(seen.cut, tree, self.places(len(ids)), settings.nodes)
+                    if seen.cut
+                    else [[] for _ in batch]
+                )
                 matches = best_matches(ids, batch, settings.matches)
                 looks_at = [self.looks_for(question) for question in batch]
                 spans, number = look_again(self.windows, ids, batch, spans, nodes, matches, looks_at, most, blank)
                 looks += number
             found += map(tuple, spans)
             progress(len(found), len(questions))
-        return Asked(tuple(found), tuple(sorted(rows.items())), looks)
+        return Asked(tuple(found), seen.all_rows, looks)
 
 
 def sizes(rows: Sequence[Any]) -> Tensor:
