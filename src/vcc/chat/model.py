@@ -17,8 +17,8 @@ from vcc.errors import ModelError, UsageError
 from vcc.hosts.load import check_vocabulary, load_model, load_tokenizer
 
 Message = dict[str, str]  # role and content, as chat templates have them
-# In a chat little is read at once, so that it may be read well.
-SETTINGS = DecoderConfig(mass=0.98)
+# In a chat little is read at once: the last 2,048 tokens exactly, which is faster, too, and what is older well.
+SETTINGS = DecoderConfig(mass=0.98, local=2048)
 
 
 def load_chat_model(folder: str | None = None, tell: Tell = lambda line: None) -> "ChatModel":
