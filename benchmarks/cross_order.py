@@ -24,6 +24,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 import vcc
 from shipped_model.data import Haystack, Prepared, hide, load, moved
+from shipped_model.ways import half
 from vcc.commands.options import call
 from vcc.data.features import Frame
 from vcc.documents.shipped import SHIPPED, load_asker
@@ -78,7 +79,6 @@ def small_bart(tokenizer: Any) -> Any:
     """The model that comes along as an encoder, and a new decoder."""
     bert = load_asker(str(SHIPPED)).qa.model.bert
     old = bert.config
-    ends = {"bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id}
     config = BartConfig(
         vocab_size=old.vocab_size,
         d_model=old.hidden_size,
@@ -92,7 +92,8 @@ def small_bart(tokenizer: Any) -> Any:
         pad_token_id=tokenizer.pad_token_id,
         decoder_start_token_id=tokenizer.cls_token_id,
         forced_eos_token_id=None,
-        **ends,
+        bos_token_id=tokenizer.cls_token_id,
+        eos_token_id=tokenizer.sep_token_id,
     )
     model = BartForConditionalGeneration(config)
     encoder, given = model.model.encoder, bert.embeddings
@@ -119,7 +120,6 @@ def read(model: Any, asked: Sequence[Asked], frame: Frame) -> tuple[BaseModelOut
 
 def train(model: Any, data: Prepared, frame: Frame, minutes: float) -> None:
     """Teach the decoder to write answers, and the encoder a little."""
-    device = model.device
     encoder = list(model.get_encoder().parameters())
     own = {id(parameter) for parameter in encoder}
     others = [parameter for parameter in model.parameters() if id(parameter) not in own]
@@ -130,8 +130,8 @@ def train(model: Any, data: Prepared, frame: Frame, minutes: float) -> None:
         for group in optimizer.param_groups:
             group["lr"] = group["top"] * min(1.0, (step + 1) / 100, 2 * (1 - done))
         asked = [next(stream) for _ in range(EXAMPLES)]
-        labels = pad_sequence([one.answer for one in asked], True, -100).to(device)
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        labels = pad_sequence([one.answer for one in asked], True, -100).to(model.device)
+        with half(model):
             states, mask = read(model, asked, frame)
             loss = model(encoder_outputs=states, attention_mask=mask, labels=labels).loss
         loss.backward()

@@ -6,13 +6,15 @@ from typing import Any
 
 from transformers.utils.output_capturing import _CAN_RECORD_REGISTRY
 
+from vcc.config import Settings
+
 
 class WithSettings:
     """Mixed into Hugging Face's configurations: `vcc` holds the settings as plain values, however they are given, also
     at load, `from_pretrained(folder, vcc=VccConfig(...))`."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value.to_dict() if name == "vcc" and hasattr(value, "to_dict") else value)
+        super().__setattr__(name, value.to_dict() if name == "vcc" and isinstance(value, Settings) else value)
 
 
 def keep(module: str, table: dict[type, Any], hf_class: type, wrapped: type) -> Any:

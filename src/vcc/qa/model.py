@@ -123,15 +123,16 @@ class QaModel:
         return WindowReader(self.model, self.frame, self.config.window, self.settings.longest_answer)
 
     @cached_property
-    def by_heart(self) -> frozenset[tuple[int, ...]]:
-        """The tokens of the questions that the model knows by heart: it has a calibration of its own for them."""
-        known = CLAUSES if self.settings.clause_calibration else ()
-        return frozenset(tuple(self.ids_of(clause.question).tolist()) for clause in known)
+    def clauses(self) -> frozenset[tuple[int, ...]]:
+        """The tokens of the 41 questions of `vcc review`."""
+        return frozenset(tuple(self.ids_of(clause.question).tolist()) for clause in CLAUSES)
 
     def looks_for(self, question: Ints) -> Looks:
-        """How many passages are read again for a question."""
-        most = self.settings.second_looks
-        return for_clauses(most) if tuple(question.tolist()) in self.by_heart else Looks(most)
+        """How many passages are read again for a question. A model with a calibration of its own for clauses knows them
+        by heart."""
+        settings = self.settings
+        known = settings.clause_calibration is not None and tuple(question.tolist()) in self.clauses
+        return for_clauses(settings.second_looks) if known else Looks(settings.second_looks)
 
     def ids_of(self, question: str) -> Ints:
         """The tokens of a question, without special ones."""
