@@ -25,11 +25,12 @@ def test_it_is_deterministic_and_each_head_has_its_own() -> None:
             assert torch.equal(order_by_key(many[element, head], 16), order[element, head])
 
 
-def test_clusters_become_leaves() -> None:
-    """Sixteen tight clusters of sixteen keys, mixed: every leaf is one of them."""
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_clusters_become_leaves(dtype: torch.dtype) -> None:
+    """Sixteen tight clusters of sixteen keys, mixed: every leaf is one of them. Squares are too large for float16."""
     centres = 100 * keys(16, 8)
     which = torch.arange(16).repeat(16)
-    order = order_by_key(centres[which] + 0.01 * keys(256, 8, seed=1), 16)
+    order = order_by_key((centres[which] + 0.01 * keys(256, 8, seed=1)).to(dtype), 16)
     leaves = which[order].view(16, 16)
     assert torch.equal(leaves, leaves[:, :1].expand_as(leaves))
 

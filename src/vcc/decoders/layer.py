@@ -90,10 +90,9 @@ class TreeLayer(DynamicLayer):
             self.live = torch.cat([self.live[:, : self.live.shape[1] - new], real], 1)
             self.coming = real.cpu()
 
-    @property
-    def reached(self) -> Tensor:
-        """(B, q): tokens that belong in the tree when each of the newest columns has been read."""
-        return self.belongs(self.tokens[:, None] + self.coming.cumsum(1))
+    def reached(self, read: int | None = None) -> Tensor:
+        """(B,): tokens that belong in the tree when `read` of the newest columns (all of them) have been read."""
+        return self.belongs(self.tokens + self.coming[:, :read].sum(1))
 
     def belongs(self, tokens: Tensor) -> Tensor:
         """How many of so many tokens (B, ...) belong in the tree: all but the first, the local, and those that collect.
@@ -106,7 +105,7 @@ class TreeLayer(DynamicLayer):
 
     def steps(self) -> list[int]:
         """Where the newest columns must be parted so that each part sees the tree it would see if it came alone."""
-        reached = self.reached
+        reached = self.belongs(self.tokens[:, None] + self.coming.cumsum(1))  # (B, q)
         changes = reached.diff(dim=1, prepend=self.belongs(self.tokens)[:, None]).any(0)
         return sorted({*(changes.nonzero()[:, 0] + 1).tolist(), reached.shape[1]})
 
@@ -115,7 +114,7 @@ class TreeLayer(DynamicLayer):
         settings = self.settings
         if self.reading_all or (new > settings.block and settings.prefill == "exact"):
             return True
-        room = int(self.reached.max()) if self.coming.numel() else max(self.tree.lengths)
+        room = int(self.reached().max()) if self.coming.numel() else max(self.tree.lengths)
         if settings.budget is None:
             return settings.mass == 1 or room == 0
         return all(h >= room // scale for h, scale in zip(settings.budget, settings.scales, strict=False))
@@ -129,7 +128,7 @@ class TreeLayer(DynamicLayer):
 
     def settle(self, read: int | None = None) -> None:
         """Let the tree have what belongs in it, now that `read` of the newest columns (all of them) have been read."""
-        reached = self.reached[:, read - 1 if read else -1]
+        reached = self.reached(read)
         if read is None or read == self.coming.shape[1]:
             self.tokens = self.tokens + self.coming.sum(1)
             self.coming = self.coming[:, :0]

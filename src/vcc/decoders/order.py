@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vcc.core.rows import sum_dtype
 
-ROUNDS = 8  # of power iteration; the axis need only be good enough to split along
+SQUARINGS = 3  # the eighth power of the products of keys: the axis need only be good enough to split along
 
 
 def order_by_key(keys: Tensor, leaf: int) -> Tensor:
@@ -18,7 +18,9 @@ def order_by_key(keys: Tensor, leaf: int) -> Tensor:
     numbers of leaves, as equal as can be; only the last leaf may be short. The same keys give the same order.
     """
     n = keys.shape[-2]
-    flat = keys.detach().reshape(-1, n, keys.shape[-1]).to(sum_dtype(keys.dtype))  # (G, n, D)
+    flat = keys.detach().reshape(-1, n, keys.shape[-1])  # (G, n, D)
+    if flat.dtype == torch.float16:  # squares of keys would be too large for it
+        flat = flat.float()
     order = torch.arange(n, device=keys.device).expand(len(flat), n).contiguous()
     parts = [(0, n)]
     while parts := [part for part in parts if part[1] > leaf]:
@@ -41,21 +43,30 @@ def along_main_axis(keys: Tensor) -> Tensor:
     """Where keys (..., n, D) lie along the direction in which they differ most, (..., n), up to a factor.
 
     Power iteration with the products of all pairs of keys, or of all pairs of coordinates where these are fewer: the
-    keys themselves are read but a few times. It starts from the coordinate that varies most, which the main axis is
-    seldom orthogonal to, and points up it.
+    keys themselves are read but a few times, in the type they came in. It starts from the coordinate that varies most,
+    which the main axis is seldom orthogonal to, and points up it.
     """
     n, width = keys.shape[-2:]
     centred = keys - keys.mean(-2, keepdim=True)
-    widest = centred.square().sum(-2).argmax(-1)[..., None, None].expand(*centred.shape[:-1], 1)
-    along = centred.gather(-1, widest)  # (..., n, 1)
     if n <= width:
-        return iterate(centred @ centred.mT, along, ROUNDS)[..., 0]
-    axis = iterate(centred.mT @ centred, centred.mT @ along, ROUNDS - 1)  # (..., D, 1)
-    return (centred @ axis)[..., 0]
+        widest = torch.linalg.vector_norm(centred, dim=-2).argmax(-1)
+        return (power(centred @ centred.mT) @ column(centred, widest).to(sum_dtype(keys.dtype)))[..., 0]
+    products = centred.mT @ centred
+    widest = products.diagonal(dim1=-2, dim2=-1).argmax(-1)
+    axis = column(power(products), widest)  # as if the first coordinate had been multiplied once less
+    return (centred @ axis.to(centred.dtype))[..., 0]
 
 
-def iterate(matrices: Tensor, vectors: Tensor, rounds: int) -> Tensor:
-    for _ in range(rounds):
-        length = vectors.norm(dim=-2, keepdim=True)
-        vectors = matrices @ (vectors / length.clamp(min=torch.finfo(vectors.dtype).tiny))
-    return vectors
+def power(products: Tensor) -> Tensor:
+    """(..., m, m), symmetric, to the power of 2**SQUARINGS, up to a factor."""
+    wide = products.to(sum_dtype(products.dtype))
+    trace = wide.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+    wide = wide / trace.clamp(min=torch.finfo(wide.dtype).tiny)  # the largest eigenvalue is 1 / m at least, 1 at most
+    for _ in range(SQUARINGS):
+        wide = wide @ wide
+    return wide
+
+
+def column(matrices: Tensor, which: Tensor) -> Tensor:
+    """Column which (...) of matrices (..., n, m): (..., n, 1)."""
+    return matrices.gather(-1, which[..., None, None].expand(*matrices.shape[:-1], 1))

@@ -119,10 +119,13 @@ def write_tokens(
     for each in element.tolist():
         lengths[each] = start + keys.shape[2]
     room = max(lengths)
+    anew = start == 0 and len(element) == len(lengths)  # nothing that was there stays
 
     def written(old: Tensor, new: Tensor, scale: int = 1, empty: float = 0.0) -> Tensor:
         size, begin = room // scale, start // scale
         pinned = old.device.type == "cpu" and tree.key_means[0].is_cuda  # so that kernels can read it
+        if anew and not pinned:
+            return new.to(old.device, old.dtype).contiguous()
         target = old.new_full((old.shape[0], old.shape[1], size, *old.shape[3:]), empty, pin_memory=pinned)
         kept = min(size, old.shape[2])
         target[:, :, :kept] = old[:, :, :kept]
@@ -193,14 +196,14 @@ def order_inside(keys: Tensor, scales: tuple[int, ...]) -> Tensor:
 def segment_means(tokens: Tensor, scale: int) -> Tensor:
     """(e, H, n, D) -> (e, H, n / s, D)."""
     flat = tokens.flatten(0, 1)
-    means = siblings(flat, scale).to(sum_dtype(tokens.dtype)).mean(2)
+    means = siblings(flat, scale).mean(2, dtype=sum_dtype(tokens.dtype))
     return means.to(tokens.dtype).unflatten(0, tokens.shape[:2])
 
 
 def segment_spreads(keys: Tensor, scale: int, count: int) -> Tensor:
     """(e, H, n, D) -> (e, H, n / s, G): the variance of the keys of a segment, of features that are alike together."""
-    wide = keys.to(sum_dtype(keys.dtype)).unflatten(2, (keys.shape[2] // scale, scale))
-    return (grouped(wide.var(3, correction=0), count) * (count / keys.shape[3])).to(keys.dtype)
+    variances = keys.unflatten(2, (keys.shape[2] // scale, scale)).var(3, correction=0).to(sum_dtype(keys.dtype))
+    return (grouped(variances, count) * (count / keys.shape[3])).to(keys.dtype)
 
 
 def groups(width: int, wanted: int) -> int:
