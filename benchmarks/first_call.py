@@ -74,11 +74,11 @@ def case(length: int, mode: str, whole: bool, size: str) -> dict[str, Any]:
     }
 
     def step() -> None:
-        model.zero_grad(set_to_none=True)
         with torch.set_grad_enabled(mode == "training"):
             hidden = model(**given).last_hidden_state
             if mode == "training":
                 hidden[..., 0].float().mean().backward()
+                model.zero_grad(set_to_none=True)
 
     def wait() -> None:
         if cuda:

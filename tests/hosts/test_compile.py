@@ -115,7 +115,8 @@ HEADS = [
 
 @pytest.mark.parametrize(("family", "head", "changes"), HEADS)
 def test_heads_are_one_graph_too(family: str, head: str, changes: dict[str, Any]) -> None:
-    """VIPs by mask, by the head's rule, by a length."""
+    """VIPs by mask, by the head's rule, by a length. Not every torch can trace how transformers makes a cache."""
+    changes = changes | ({"use_cache": False} if family in SEQ2SEQ else {})
     wrapped, batch = shallow(family, head), ragged()
     batch = Batch(batch.ids[::2], batch.real[::2], batch.vips[::2])  # a classifier would look at padding on the left
     graph, counter = compiled(wrapped)
@@ -163,9 +164,11 @@ def test_more_vips_than_reserved_are_refused() -> None:
 @pytest.mark.parametrize("family", ["bert", "t5", "modernbert"])
 def test_inductor_gives_the_same_numbers(family: str) -> None:
     wrapped, batch = shallow(family, dtype=torch.float32), ragged()
-    graph = torch.compile(wrapped, fullgraph=True)
+    reader = wrapped.get_encoder() if family in SEQ2SEQ else wrapped
+    graph = torch.compile(reader, fullgraph=True)
+    given = {"input_ids": batch.ids, "attention_mask": batch.real, "vip_mask": batch.vips}
     with torch.no_grad():
-        expected, actual = (encoded(each(**batch.arguments(family))) for each in (wrapped, graph))
+        expected, actual = (encoded(each(**given)) for each in (reader, graph))
     assert difference(actual, expected, batch.real) < 1e-4
 
 
@@ -183,6 +186,9 @@ def test_vcc_compile_shares_graphs_between_similar_lengths(family: str, whole: b
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(
+    torch.__version__ < (2, 13), reason="earlier ones cannot compile the gradient of attention in float64 on a CPU"
+)
 def test_compiled_attention_without_a_mask_equals_that_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The ways of attention/parts.py, which run on a GPU when many rows are compiled, as compiled for this machine."""
     from vcc.attention import parts, sdpa

@@ -16,7 +16,7 @@ from vcc.files import cache_folder
 from vcc.hosts.host import Inputs
 from vcc.hosts.long_input import LongInputEncoder, find_encoder
 from vcc.hosts.pieces import Pieces, compiled
-from vcc.hosts.recorded import Recorded, can_record
+from vcc.hosts.recorded import Recorded, RecordedWithGradients, can_record
 
 Model = TypeVar("Model", bound=PreTrainedModel)
 log = logging.getLogger("vcc")
@@ -30,7 +30,7 @@ class CompiledGraphs:
     """One graph per bucket of length and of VIP number. Inputs are padded up to their bucket, so that lengths and
     numbers of VIPs that differ a little share a graph; padding never changes a result."""
 
-    whole: bool = True  # one graph of all layers, or a graph of each kind of layer
+    whole: bool | None = None  # one graph of all layers, or a graph of each kind of layer; None: what fits
     graphs: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     seconds: dict[tuple[Any, ...], float] = field(default_factory=dict)  # what each bucket's first call took
 
@@ -47,17 +47,12 @@ class CompiledGraphs:
         given = {name: inputs[name] for name in USED if inputs.get(name) is not None}
         tensors = {name: padded(value, n, length, pad_value(encoder, name)) for name, value in given.items()}
         key = (real.shape[0], length, settings.max_vips, encoder.training, torch.is_grad_enabled())
-        new = key not in self.graphs
+        known = (*key, *((name, value.dtype) for name, value in tensors.items()), torch.is_autocast_enabled("cuda"))
+        new = known not in self.graphs
         if new:
-            short = real.shape[0] * length <= LAUNCH_BOUND and real.is_cuda
-            if self.whole:
-                mode = "reduce-overhead" if short else None
-                self.graphs[key] = compiled(LongInputEncoder.encode_inputs, mode=mode)
-            else:
-                record = short and not torch.is_grad_enabled() and can_record(encoder)
-                self.graphs[key] = Recorded(Pieces()) if record else Pieces()
+            self.graphs[known] = self.graph(encoder, real.is_cuda and real.shape[0] * length <= LAUNCH_BOUND)
         start = time.perf_counter()
-        graph = self.graphs[key]
+        graph = self.graphs[known]
         masks = padded(real, n, length, 0), padded(vips, n, length, 0)
         _, last = graph(encoder, tensors, *masks, settings)
         if new:
@@ -65,14 +60,27 @@ class CompiledGraphs:
             log.info("compiled %d x %d tokens in %.1f s", real.shape[0], length, self.seconds[key])
         return last[:, :n].clone()  # a replayed graph writes its output to the same place every time
 
+    def graph(self, encoder: LongInputEncoder, launch_bound: bool) -> Any:
+        """What will be compiled by its first call. Where launching kernels costs more than running them, a CUDA graph
+        launches all of them: made by us of pieces or, of a whole graph, by the compiler."""
+        learning = torch.is_grad_enabled()
+        ours = launch_bound and self.whole is not True and can_record(encoder)
+        if ours:
+            pieces = Pieces(tuned=False)
+            return RecordedWithGradients(pieces) if learning else Recorded(pieces)
+        if self.whole or (self.whole is None and launch_bound and learning):
+            return compiled(LongInputEncoder.encode_inputs, mode="reduce-overhead" if launch_bound else None)
+        return Pieces()
 
-def compile(model: Model, whole: bool = True) -> Model:
+
+def compile(model: Model, whole: bool | None = None) -> Model:
     """Compile the compressed path of a wrapped model, in place. The first call with a new bucket of lengths takes
     seconds to a minute; `vcc.compile_seconds(model)` tells. Hidden states of all layers and reports stay eager.
 
-    `whole` makes one graph of all layers, which short inputs gain from most; otherwise one layer of each kind is
-    compiled and called for the others, which takes a fraction of the time to compile. What was compiled is kept in the
-    user's cache folder, where the next process finds it, unless TORCHINDUCTOR_CACHE_DIR says where.
+    One layer of each kind is compiled and called for the others; `whole` makes one graph of all layers, which takes
+    several times as long to compile. By default that is done only to train on short inputs a model that cannot be
+    recorded as a CUDA graph otherwise, because it has hooks or modules of other packages. What was compiled is kept in
+    the user's cache folder, where the next process finds it, unless TORCHINDUCTOR_CACHE_DIR says where.
     """
     with suppress(RuntimeError):  # the user has no home: then where torch keeps it by itself
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))

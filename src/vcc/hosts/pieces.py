@@ -46,8 +46,10 @@ class OneLayer(Host):
 class Pieces:
     """`LongInputEncoder.encode_inputs` for inputs of one shape."""
 
-    def __init__(self, backend: Any = "inductor") -> None:
-        pieces = (compiled(piece, backend) for piece in (begin, window, tree, step, end))
+    def __init__(self, backend: Any = "inductor", tuned: bool = True) -> None:
+        """`tuned`: whether the compiler is to try several ways for each kernel, which long inputs gain from."""
+        options = None if tuned else {"triton.autotune_pointwise": False}
+        pieces = (compiled(piece, backend, options=options) for piece in (begin, window, tree, step, end))
         self.begin, self.window, self.tree, self.step, self.end = pieces
 
     def __call__(
@@ -65,12 +67,17 @@ class Pieces:
         return first, self.end(host, state)
 
 
-def compiled(function: Callable[..., Any], backend: Any = "inductor", mode: str | None = None) -> Callable[..., Any]:
+def compiled(
+    function: Callable[..., Any],
+    backend: Any = "inductor",
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+) -> Callable[..., Any]:
     """A copy of a function, compiled. Of one function the compiler makes eight graphs at most, then it fails; every
     shape has a copy of its own."""
     assert isinstance(function, FunctionType)
     copy = FunctionType(function.__code__.replace(), function.__globals__, function.__name__, function.__defaults__)
-    return torch.compile(copy, fullgraph=True, dynamic=False, backend=backend, mode=mode)
+    return torch.compile(copy, fullgraph=True, dynamic=False, backend=backend, mode=mode, options=options)
 
 
 def begin(encoder: Any, inputs: Inputs, real: Tensor, vips: Tensor, config: VccConfig) -> tuple[Tensor, Windowed]:

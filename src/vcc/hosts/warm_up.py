@@ -63,7 +63,7 @@ def compile_ahead(
     dtype: str,
     device: str,
     training: bool,
-    whole: bool,
+    whole: bool | None,
     batch: int,
     length: int,
     vips: int,
