@@ -14,7 +14,7 @@ from vcc.errors import UsageError
 from vcc.hosts import recorded
 from vcc.hosts.long_input import find_encoder
 from vcc.hosts.pieces import Pieces
-from vcc.hosts.recorded import RecordedWithGradients, can_record, look
+from vcc.hosts.recorded import Recorded, RecordedWithGradients, can_record, look
 
 
 def test_a_model_that_is_left_alone_looks_the_same() -> None:
@@ -170,6 +170,21 @@ def test_gradients_that_were_overwritten_are_refused(graphs: list[Again]) -> Non
     loss_of(model, run, 1).backward()
     with pytest.raises(UsageError, match="overwritten"):
         first.backward()
+
+
+@pytest.mark.parametrize("learning", [False, True])
+def test_where_nothing_can_be_recorded_the_pieces_run(learning: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def record(*args: Any) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(recorded, "record", record)
+    monkeypatch.setattr(recorded, "warm_up", lambda work, times: work())
+    model = learner()
+    run = (RecordedWithGradients if learning else Recorded)(plain)  # type: ignore[arg-type]
+    with torch.set_grad_enabled(learning):
+        with pytest.warns(UserWarning, match="not permitted when stream is capturing"):
+            first = loss_of(model, run, 0)
+        assert torch.equal(first, loss_of(model, run, 0)) and torch.equal(first, loss_of(model, plain, 0))
 
 
 def test_hooks_are_not_recorded() -> None:

@@ -76,9 +76,15 @@ class StepCache(EncoderDecoderCache):
         fixed = {**given, "decoder_input_ids": self.ids, "attention_mask": None}
         lengths: list[Any] = [layer.cumulative_length for layer in self.written]
         before = [length.clone() for length in lengths]
+        slots = torch.arange(self.written[0].max_cache_len, device=self.ids.device).expand(len(self.ids), -1)
+
+        def work() -> Tensor:
+            # Without a mask of what is written BART would ask for its length, and asking waits as well.
+            return forward(**fixed, decoder_attention_mask=(slots <= lengths[0]).long()).logits
+
         counted = [(layer.queries, layer.rows_read, layer.rows_of) for layer in self.trees]
         try:
-            self.graph, self.logits = record(lambda: forward(**fixed).logits)
+            self.graph, self.logits = record(work)
         except RuntimeError as error:  # something waited for the device
             self.refused = True
             why = " ".join(str(error).split())[:200]

@@ -7,6 +7,7 @@ Code that decides by other things, such as adapters that are switched off, would
 modules of anyone but torch, transformers and ourselves, or hooks, is not recorded.
 """
 
+import warnings
 import weakref
 from functools import partial
 from typing import Any
@@ -32,6 +33,7 @@ class Recorded:
     def __init__(self, pieces: Pieces) -> None:
         self.pieces = pieces
         self.seen: tuple[Any, ...] | None = None
+        self.refused = False  # whether recording has failed
 
     def __call__(
         self, encoder: Any, inputs: Inputs, real: Tensor, vips: Tensor, settings: VccConfig
@@ -41,18 +43,31 @@ class Recorded:
             self.replay(given)
             if self.seen == look(encoder):  # looked at while the device is at work
                 return self.output
-        self.seen = self.record(encoder, given, settings)
+        if not self.try_record(encoder, given, settings):
+            return self.pieces(encoder, inputs, real, vips, settings)
         self.replay(given)
         return self.output
+
+    def try_record(self, encoder: Any, given: dict[str, Any], settings: VccConfig) -> bool:
+        """Whether there is something to replay now. What fails once is not tried again."""
+        self.seen = None
+        if not self.refused:
+            try:
+                self.record(encoder, given, settings)
+                self.seen = look(encoder)
+            except RuntimeError as error:  # something waited for the device, or memory is short
+                self.refused = True
+                why = " ".join(str(error).split())[:200]
+                warnings.warn(f"a pass is not recorded as a CUDA graph, and slower for it: {why}", stacklevel=2)
+        return self.seen is not None
 
     def replay(self, given: dict[str, Any]) -> None:
         for name, place in self.places.items():
             place.copy_(given[name])
         self.graph.replay()
 
-    def record(self, encoder: Any, given: dict[str, Any], settings: VccConfig) -> tuple[Any, ...]:
+    def record(self, encoder: Any, given: dict[str, Any], settings: VccConfig) -> None:
         self.graph, self.output = record(self.work(encoder, given, settings), WARM_UP)
-        return look(encoder)
 
     def work(self, encoder: Any, given: dict[str, Any], settings: VccConfig) -> partial[tuple[Tensor, Tensor]]:
         """What is recorded, with inputs at places of their own."""
@@ -78,13 +93,13 @@ class RecordedWithGradients(Recorded):
         if last is not None and not last.done:
             return self.pieces(encoder, inputs, real, vips, settings)
         given = {**inputs, REAL: real, VIPS: vips}
-        if self.seen is None or self.seen != look(encoder):
-            self.seen = self.record(encoder, given, settings)
+        if (self.seen is None or self.seen != look(encoder)) and not self.try_record(encoder, given, settings):
+            return self.pieces(encoder, inputs, real, vips, settings)
         sources = [given[name] for name in self.moving]
         hidden = Replay.apply(self, given, *sources, *self.learning)
         return hidden, hidden
 
-    def record(self, encoder: Any, given: dict[str, Any], settings: VccConfig) -> tuple[Any, ...]:
+    def record(self, encoder: Any, given: dict[str, Any], settings: VccConfig) -> None:
         work = self.work(encoder, given, settings)
         self.moving = [name for name, value in given.items() if isinstance(value, Tensor) and value.requires_grad]
         self.learning = [weights for weights in encoder.parameters() if weights.requires_grad]
@@ -102,7 +117,6 @@ class RecordedWithGradients(Recorded):
         self.graph, (_, hidden) = record(work, 0)
         self.back, self.slopes = record(partial(slopes, hidden), 0, self.graph.pool())
         self.hidden = hidden.detach()
-        return look(encoder)
 
 
 class Call:
