@@ -1,6 +1,7 @@
 """Work on a CUDA device as a graph: its kernels are launched together, with nothing of Python between them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -16,7 +17,7 @@ def record(work: Callable[[], Result], warm_ups: int = 1, pool: Any = None) -> t
     """
     warm_up(work, warm_ups)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=pool):
+    with without_autocast_cache(), torch.cuda.graph(graph, pool=pool):
         result = work()
     return graph, result
 
@@ -25,7 +26,20 @@ def warm_up(work: Callable[[], Any], times: int) -> None:
     """Let `work` run aside from all else, as it must before it is recorded."""
     beside = torch.cuda.Stream()
     beside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(beside):
+    with without_autocast_cache(), torch.cuda.stream(beside):
         for _ in range(times):
             work()
     torch.cuda.current_stream().wait_stream(beside)
+
+
+@contextmanager
+def without_autocast_cache() -> Iterator[None]:
+    """Autocast casts every weight anew: a graph would go on reading the copies that are kept until autocast is left, and
+    not notice when weights change."""
+    was = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    torch.clear_autocast_cache()
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(was)
