@@ -34,8 +34,8 @@ def warm_up(work: Callable[[], Any], times: int) -> None:
 
 @contextmanager
 def without_autocast_cache() -> Iterator[None]:
-    """Autocast casts every weight anew: a graph would go on reading the copies that are kept until autocast is left, and
-    not notice when weights change."""
+    """Autocast casts every weight anew: a graph would go on reading the copies that are kept until autocast is left,
+    and not notice when weights change."""
     was = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(False)
     torch.clear_autocast_cache()

@@ -99,6 +99,19 @@ def test_the_command_says_what_it_would_do_and_refuses_what_has_no_use(
     assert "small pretrain mra" in out and "missing: " in out and "Nothing was done" in out
     assert main(["reproduce", "table1", "--out", str(tmp_path), "--scale", "paper", "--tune-steps", "3"]) == 2
     assert main(["reproduce", "table9"]) == 2
+    assert main(["reproduce", "table1,table9"]) == 2
+    assert "'table9' must be one of" in capsys.readouterr().err
+
+
+def test_several_are_one_plan_and_share_what_they_need(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "table1,table3", "--out", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert out.count("small pretrain vcc\n") == 1 and "table 1: " in out and "table 3: " in out
+    assert "small tune mra fairytaleqa" in out and "small score vcc cuad own 16384" in out
+    assert {file.name for file in (tmp_path / "reports").iterdir()} >= {"table-1.md", "table-3.md"}
+    assert main(["reproduce", "all", "--out", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert all(f"{one().name}: " in out for one in EXPERIMENTS.values())
 
 
 @pytest.mark.slow

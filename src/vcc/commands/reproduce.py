@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from rich.console import Console
 
 from vcc.errors import UsageError
-from vcc.reproduce.experiment import Place, Scale, plan, run_steps
+from vcc.reproduce.experiment import Place, Scale, plan, run_steps, unique
 from vcc.reproduce.registry import EXPERIMENTS
 from vcc.reproduce.report import write
 from vcc.reproduce.small.pack import pack as pack_data
@@ -15,7 +15,7 @@ from vcc.reproduce.small.settings import Small, settle
 
 
 def reproduce(
-    name: Annotated[str, "of " + ", ".join(EXPERIMENTS)],
+    name: Annotated[str, "of " + ", ".join(EXPERIMENTS) + "; several with commas between, or all"],
     scale: Annotated[Scale, "small: one small checkpoint, minutes; paper: the full protocol, weeks"] = "small",
     out: Annotated[Path, "folder of everything that is made; tables and figures share models in it"] = Path(
         "out/reproduce"
@@ -30,18 +30,20 @@ def reproduce(
     pack_megabytes: Annotated[float, "of compressed text in it"] = 6.0,
     **given: Annotated[Any, Small],
 ) -> None:
-    """Reproduce a table or figure of the paper: Markdown, JSON and a picture, the paper's numbers beside ours.
+    """Reproduce tables and figures of the paper: Markdown, JSON and a picture each, the paper's numbers beside ours.
 
     Everything is resumable: what is done stays, and the same command goes on.
     """
-    if name not in EXPERIMENTS:
-        raise UsageError(f"{name!r} must be one of {', '.join(EXPERIMENTS)}")
+    names = list(EXPERIMENTS) if name == "all" else list(dict.fromkeys(name.split(",")))
+    for one in names:
+        if one not in EXPERIMENTS:
+            raise UsageError(f"{one!r} must be one of {', '.join(EXPERIMENTS)}, several of them with commas, or all")
     if scale == "paper" and given:
         named = ", ".join(f"--{one.replace('_', '-')}" for one in sorted(given))
         raise UsageError(f"--scale paper leaves no use for {named}: the protocol is the paper's")
     console = Console(highlight=False, soft_wrap=True)
     small = replace(Small(), **given)
-    experiment = EXPERIMENTS[name]()
+    experiments = [EXPERIMENTS[one]() for one in names]
     place = Place(scale, out, data, model, t5, text, small)
     if pack:
         if data is None or not model:
@@ -50,18 +52,20 @@ def reproduce(
         size = sum(file.stat().st_size for file in place.packed.rglob("*") if file.is_file()) / 2**20
         console.print(f"{place.packed}: {size:.1f} MiB", markup=False)
         return
-    steps = experiment.steps(place)
-    console.print(f"{experiment.name}: {experiment.title}\nThe paper: {experiment.claim}\n{plan(steps)}", markup=False)
+    steps = unique(step for experiment in experiments for step in experiment.steps(place))
+    for experiment in experiments:
+        console.print(f"{experiment.name}: {experiment.title}\nThe paper: {experiment.claim}", markup=False)
+    console.print(plan(steps), markup=False)
+
+    def report() -> list[Path]:
+        return [file for experiment in experiments for file in write(experiment.report(place), out / "reports")]
+
     if run:
         if scale == "small":
             settle(out, small)
-
-        def report() -> None:
-            write(experiment.report(place), out / "reports")
-
         together = small.together if scale == "small" else 1
         run_steps(steps, together, minutes, lambda told: console.print(told, markup=False), report)
     else:
         console.print("Nothing was done: --run does it.", markup=False)
-    for file in write(experiment.report(place), out / "reports"):
+    for file in report():
         console.print(f"written: {file}", markup=False)

@@ -5,7 +5,7 @@ import os
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -69,6 +69,11 @@ class Experiment(ABC):
         """Of what has been measured so far, the paper's own numbers beside it."""
 
 
+def unique(steps: Iterable[Step]) -> list[Step]:
+    """Steps that several cells, tables or figures share are done once."""
+    return list({step.done: step for step in steps}.values())
+
+
 def missing_packages(*names: str) -> tuple[str, ...]:
     return tuple(f"the package {name}" for name in names if find_spec(name) is None)
 
@@ -102,7 +107,7 @@ def shown_minutes(minutes: float) -> str:
 
 
 def run_steps(
-    steps: Sequence[Step], together: int, minutes: float | None, say: Callable[[str], None], after: Callable[[], None]
+    steps: Sequence[Step], together: int, minutes: float | None, say: Callable[[str], None], after: Callable[[], object]
 ) -> bool:
     """Do what is not done yet; whether all is. When the time is up, what still runs is stopped: it goes on from its
     last checkpoint with the next call. What fails holds up only those that need it. `after` is called after every

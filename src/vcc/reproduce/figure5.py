@@ -1,8 +1,8 @@
 """Figure 5: accuracy against time over each method's own settings."""
 
-from vcc.reproduce.experiment import Experiment, Place, Step
+from vcc.reproduce.experiment import Experiment, Place, Step, unique
 from vcc.reproduce.paper_tables import picture_of, table_of
-from vcc.reproduce.protocol import Cell, cell_steps, unique
+from vcc.reproduce.protocol import Cell, cell_steps
 from vcc.reproduce.report import Report
 from vcc.reproduce.small import reports, steps
 from vcc.reproduce.small.steps import Setting

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from vcc.reproduce.experiment import Place, Step
-from vcc.reproduce.protocol import Cell, best, cell_steps, unique
+from vcc.reproduce.experiment import Place, Step, unique
+from vcc.reproduce.protocol import Cell, best, cell_steps
 from vcc.reproduce.report import Picture, Point, Table, interval
 from vcc.tasks.paper import Result
 

@@ -3,7 +3,7 @@
 import itertools
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -161,11 +161,6 @@ def cell_steps(cell: Cell, at: Place) -> list[Step]:
         scores, tuned = folder / "scores" / "metrics.json", (folder / "finished",)
         steps.append(Step(shown(test), test, scores, took / 30 + 1, tuned, True, lacks))
     return steps
-
-
-def unique(steps: Iterable[Step]) -> list[Step]:
-    """Steps that several cells share are done once."""
-    return list({step.done: step for step in steps}.values())
 
 
 def best(cell: Cell, at: Place) -> dict[str, float] | None:
