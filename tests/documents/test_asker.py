@@ -221,8 +221,10 @@ def test_clauses_have_a_calibration_of_their_own() -> None:
     small_model.set_qa(asker.model, clause_calibration=Calibration(0.5, 0.0, 1.0))
     index, clause = asker.index(document), CLAUSES[3].question
     spans = [ScoredSpan(3, 5, 2.0)]
-    scores = [asker.reply(document, index, one, spans, 1).answers[0].score for one in ("w1", clause)]
-    assert scores == [pytest.approx(1 / (1 + math.exp(-z))) for z in (2.0, 0.5 * 2.0 + 1.0)]
+    asked = ("w1", clause, f"  {clause}")  # the same to the model
+    scores = [asker.reply(document, index, one, spans, 1).answers[0].score for one in asked]
+    own = 0.5 * 2.0 + 1.0
+    assert scores == [pytest.approx(1 / (1 + math.exp(-z))) for z in (2.0, own, own)]
 
 
 def test_seeing_tells_what_the_forward_opened() -> None:

@@ -22,11 +22,9 @@ from vcc.documents.short import kind_asked, ranked, shortened
 from vcc.documents.text import Text
 from vcc.encode import Step, Watch
 from vcc.errors import DocumentError, ModelError, UsageError
-from vcc.qa.clauses import CLAUSES
 from vcc.qa.model import Asked, Progress, QaModel, no_progress
 
 UNLIKELY = 0.01  # a second answer with a smaller score is none
-CLAUSE_TEXTS = frozenset(clause.question for clause in CLAUSES)
 
 Ints = NDArray[np.integer]
 
@@ -135,8 +133,8 @@ class Asker:
         def shown(edges: tuple[int, int]) -> tuple[int, int]:
             return edges if kind is None else shortened(document.text, *edges, kind)
 
-        own = settings.clause_calibration if question in CLAUSE_TEXTS else None
-        chances = (own or settings.calibration).probabilities([span.score for span in found])
+        calibration = self.qa.calibration_of(self.qa.ids_of(question))
+        chances = calibration.probabilities([span.score for span in found])
         answers = [
             answer_at(document, question, *shown(place(index, span)), chance)
             for span, chance in zip(found, chances, strict=False)

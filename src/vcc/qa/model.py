@@ -25,6 +25,7 @@ from vcc.data.framing import framed, framed_places
 from vcc.encode import Step, Watch, ask, read_once
 from vcc.errors import ModelError, UsageError
 from vcc.hosts.long_input import Wrapped, find_encoder
+from vcc.qa.calibration import Calibration
 from vcc.qa.clauses import CLAUSES
 from vcc.qa.second_look import Looks, best_nodes, for_clauses, look_again
 from vcc.qa.settings import QaSettings, load_settings
@@ -127,12 +128,21 @@ class QaModel:
         """The tokens of the 41 questions of `vcc review`."""
         return frozenset(tuple(self.ids_of(clause.question).tolist()) for clause in CLAUSES)
 
+    def knows(self, question: Ints) -> bool:
+        """Whether a question is one of the clauses' and the model has learned these: then its settings hold what their
+        scores mean."""
+        return self.settings.clause_calibration is not None and tuple(question.tolist()) in self.clauses
+
     def looks_for(self, question: Ints) -> Looks:
-        """How many passages are read again for a question. A model with a calibration of its own for clauses knows them
-        by heart."""
+        """How many passages are read again for a question."""
+        most = self.settings.second_looks
+        return for_clauses(most) if self.knows(question) else Looks(most)
+
+    def calibration_of(self, question: Ints) -> Calibration:
+        """What the scores of its answers mean."""
         settings = self.settings
-        known = settings.clause_calibration is not None and tuple(question.tolist()) in self.clauses
-        return for_clauses(settings.second_looks) if known else Looks(settings.second_looks)
+        own = settings.clause_calibration if self.knows(question) else None
+        return own or settings.calibration
 
     def ids_of(self, question: str) -> Ints:
         """The tokens of a question, without special ones."""
