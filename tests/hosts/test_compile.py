@@ -24,6 +24,10 @@ from vcc.hosts.warm_up import warm_up
 SETTINGS = vcc.VccConfig(scales=(8, 1), budget=(3,), window=12, window_layers=1, explore=0.0, dense_below=0)
 
 
+# The gradient of attention in float64 is given another type; the C++ of T5's buckets does not compile.
+NOT_EARLIER = pytest.mark.skipif(torch.__version__ < (2, 13), reason="earlier torch makes wrong code for a CPU")
+
+
 @pytest.fixture(autouse=True)
 def fresh() -> None:
     torch._dynamo.reset()
@@ -161,7 +165,7 @@ def test_more_vips_than_reserved_are_refused() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["bert", "t5", "modernbert"])
+@pytest.mark.parametrize("family", ["bert", pytest.param("t5", marks=NOT_EARLIER), "modernbert"])
 def test_inductor_gives_the_same_numbers(family: str) -> None:
     wrapped, batch = shallow(family, dtype=torch.float32), ragged()
     reader = wrapped.get_encoder() if family in SEQ2SEQ else wrapped
@@ -186,9 +190,7 @@ def test_vcc_compile_shares_graphs_between_similar_lengths(family: str, whole: b
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    torch.__version__ < (2, 13), reason="earlier ones cannot compile the gradient of attention in float64 on a CPU"
-)
+@NOT_EARLIER
 def test_compiled_attention_without_a_mask_equals_that_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The ways of attention/parts.py, which run on a GPU when many rows are compiled, as compiled for this machine."""
     from vcc.attention import parts, sdpa
