@@ -12,6 +12,7 @@ import vcc
 from tests.hosts.models import REAL, build, difference, encoded, one
 from vcc.errors import UsageError
 from vcc.hosts import recorded
+from vcc.hosts.compile import CompiledGraphs
 from vcc.hosts.long_input import find_encoder
 from vcc.hosts.pieces import Pieces
 from vcc.hosts.recorded import Recorded, RecordedWithGradients, can_record, look
@@ -225,3 +226,34 @@ def test_a_compiled_model_learns_as_the_plain_one() -> None:
                 optimizer.step()
         losses.append(found)
     assert torch.allclose(torch.tensor(losses[0]), torch.tensor(losses[1]), rtol=1e-4)
+
+
+def test_what_is_compiled_how(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recorded without gradients and where launching costs most; then all lengths share their memory."""
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: object())
+    monkeypatch.setattr("vcc.hosts.compile.compiled", lambda *args, **kwargs: "whole")
+    encoder = find_encoder(learner())
+
+    def kinds(whole: bool | None, learning: bool) -> list[Any]:
+        graphs = CompiledGraphs(whole)
+        with torch.set_grad_enabled(learning):
+            return [graphs.graph(encoder, launch_bound) for launch_bound in (True, True, False)]
+
+    first, second, long = kinds(None, False)
+    assert type(first) is type(second) is Recorded and first.memory is second.memory is not None and long == "whole"
+    assert kinds(None, True) == kinds(True, True) == kinds(True, False) == ["whole"] * 3
+    assert [type(one) for one in kinds(False, False)] == [Recorded, Recorded, Pieces]
+    first, second, long = kinds(False, True)
+    assert type(first) is type(second) is RecordedWithGradients and type(long) is Pieces
+    assert first.memory is None, "another graph must not overwrite what its gradients need"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_lengths_by_turns() -> None:
+    plain_model, fast = learner("cuda"), vcc.compile(learner("cuda"))
+    with torch.no_grad():
+        for n in (45, 70, 45, 70):
+            batch = one(n, seed=n)
+            given = {name: value.cuda() for name, value in batch.arguments("bert").items()}
+            actual, expected = (encoded(model(**given)) for model in (fast, plain_model))
+            assert difference(actual, expected, batch.real.cuda()) < 1e-4

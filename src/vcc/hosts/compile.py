@@ -33,10 +33,11 @@ class CompiledGraphs:
     whole: bool | None = None  # one graph of all layers, or a graph of each kind of layer; None: what fits
     graphs: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     seconds: dict[tuple[Any, ...], float] = field(default_factory=dict)  # what each bucket's first call took
+    memory: Any = None  # of all recorded graphs without gradients: they run one after the other
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy or a pickle of a compiled model is compiled anew when it is first called."""
-        return {"whole": self.whole, "graphs": {}, "seconds": {}}
+        return {"whole": self.whole, "graphs": {}, "seconds": {}, "memory": None}
 
     def __call__(self, encoder: LongInputEncoder, inputs: Inputs, real: Tensor, vips: Tensor) -> Tensor:
         settings, n = encoder.vcc_settings, real.shape[1]
@@ -69,7 +70,11 @@ class CompiledGraphs:
             return compiled(LongInputEncoder.encode_inputs, mode="reduce-overhead" if launch_bound else None)
         if not recorded:
             return Pieces()
-        return (RecordedWithGradients if learning else Recorded)(Pieces(tuned=False))
+        if learning:
+            return RecordedWithGradients(Pieces(tuned=False))
+        if self.memory is None:
+            self.memory = torch.cuda.graph_pool_handle()
+        return Recorded(Pieces(tuned=False), self.memory)
 
 
 def compile(model: Model, whole: bool | None = None) -> Model:

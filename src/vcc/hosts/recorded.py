@@ -28,10 +28,11 @@ WARM_UP = 2  # runs before recording: compiling, and what libraries do once
 
 
 class Recorded:
-    """`Pieces` for inputs of one shape on a CUDA device. What it gives is overwritten by the next call."""
+    """`Pieces` for inputs of one shape on a CUDA device. What it gives is overwritten by the next call, and all else
+    that is computed on the way by other graphs that share its `memory`."""
 
-    def __init__(self, pieces: Pieces) -> None:
-        self.pieces = pieces
+    def __init__(self, pieces: Pieces, memory: Any = None) -> None:
+        self.pieces, self.memory = pieces, memory
         self.seen: tuple[Any, ...] | None = None
         self.refused = False  # whether recording has failed
 
@@ -67,7 +68,7 @@ class Recorded:
         self.graph.replay()
 
     def record(self, encoder: Any, given: dict[str, Any], settings: VccConfig) -> None:
-        self.graph, self.output = record(self.work(encoder, given, settings), WARM_UP)
+        self.graph, self.output = record(self.work(encoder, given, settings), WARM_UP, self.memory)
 
     def work(self, encoder: Any, given: dict[str, Any], settings: VccConfig) -> partial[tuple[Tensor, Tensor]]:
         """What is recorded, with inputs at places of their own."""
