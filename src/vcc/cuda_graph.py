@@ -1,5 +1,6 @@
 """Work on a CUDA device as a graph: its kernels are launched together, with nothing of Python between them."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -20,6 +21,12 @@ def record(work: Callable[[], Result], warm_ups: int = 1, pool: Any = None) -> t
     with without_autocast_cache(), torch.cuda.graph(graph, pool=pool):
         result = work()
     return graph, result
+
+
+def warn_not_recorded(what: str, error: Exception) -> None:
+    """To be said once where recording has failed and `what` is done without a graph."""
+    why = " ".join(str(error).split())[:200]
+    warnings.warn(f"{what} not recorded as a CUDA graph, and slower for it: {why}", stacklevel=3)
 
 
 def warm_up(work: Callable[[], Any], times: int) -> None:

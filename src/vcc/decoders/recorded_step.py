@@ -4,7 +4,6 @@ While a text is written nothing grows but what the decoder has written itself. W
 every step has the same shapes, and Python, which takes several times as long as the kernels, need not run again.
 """
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +13,7 @@ from transformers import Cache, EncoderDecoderCache
 from transformers.cache_utils import StaticLayer
 from transformers.modeling_outputs import Seq2SeqLMOutput
 
-from vcc.cuda_graph import record
+from vcc.cuda_graph import record, warn_not_recorded
 from vcc.decoders.kernel import why_no_kernel
 
 # What `generate` gives a step, if nothing is asked that the graph does not compute.
@@ -87,8 +86,7 @@ class StepCache(EncoderDecoderCache):
             self.graph, self.logits = record(work)
         except RuntimeError as error:  # something waited for the device
             self.refused = True
-            why = " ".join(str(error).split())[:200]
-            warnings.warn(f"steps are not recorded as a CUDA graph, and slower for it: {why}", stacklevel=2)
+            warn_not_recorded("steps are", error)
         for length, was in zip(lengths, before, strict=True):
             length.copy_(was)
         self.rows = []  # a token reads the same number at every step

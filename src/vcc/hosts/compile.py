@@ -48,7 +48,8 @@ class CompiledGraphs:
         given = {name: inputs[name] for name in USED if inputs.get(name) is not None}
         tensors = {name: padded(value, n, length, pad_value(encoder, name)) for name, value in given.items()}
         key = (real.shape[0], length, settings.max_vips, encoder.training, torch.is_grad_enabled())
-        known = (*key, *((name, value.dtype) for name, value in tensors.items()), torch.is_autocast_enabled("cuda"))
+        cast = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
+        known = (*key, *((name, value.dtype) for name, value in tensors.items()), cast)
         new = known not in self.graphs
         if new:
             self.graphs[known] = self.graph(encoder, real.is_cuda and real.shape[0] * length <= LAUNCH_BOUND)

@@ -7,7 +7,6 @@ Code that decides by other things, such as adapters that are switched off, would
 modules of anyone but torch, transformers and ourselves, or hooks, is not recorded.
 """
 
-import warnings
 import weakref
 from functools import partial
 from typing import Any
@@ -17,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from vcc.config import VccConfig
-from vcc.cuda_graph import record, warm_up
+from vcc.cuda_graph import record, warm_up, warn_not_recorded
 from vcc.errors import UsageError
 from vcc.hosts.host import Inputs
 from vcc.hosts.pieces import Pieces
@@ -58,8 +57,7 @@ class Recorded:
                 self.seen = look(encoder)
             except RuntimeError as error:  # something waited for the device, or memory is short
                 self.refused = True
-                why = " ".join(str(error).split())[:200]
-                warnings.warn(f"a pass is not recorded as a CUDA graph, and slower for it: {why}", stacklevel=2)
+                warn_not_recorded("a pass is", error)
         return self.seen is not None
 
     def replay(self, given: dict[str, Any]) -> None:
@@ -166,7 +164,7 @@ def hooked(module: Any) -> bool:
 
 def look(module: Any) -> tuple[Any, ...]:
     """Where the tensors of a module are and which of them learn, who is in it, and what is hooked to it."""
-    found: list[Any] = [torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")]
+    found: list[Any] = []
     waiting = [module]
     while waiting:
         one = waiting.pop()
