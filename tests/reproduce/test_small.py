@@ -9,7 +9,8 @@ import torch
 
 from tests.reproduce import tiny
 from vcc.errors import UsageError
-from vcc.reproduce.small import jobs, loop
+from vcc.reproduce.experiment import Place, unique
+from vcc.reproduce.small import jobs, loop, steps
 from vcc.reproduce.small.settings import settle
 from vcc.reproduce.small.variants import TABLE, VARIANTS, loaded, variant
 
@@ -39,7 +40,7 @@ def test_every_model_goes_from_the_common_checkpoint_to_scores_and_times(bench: 
     assert found["examples"] == 4 and 0 <= found["metrics"]["f1"] <= 100
     assert found["length"] == (32 if name == "dense-512" else 128)
     assert (found["cut_answers"] > 0) == (name == "dense-512")
-    jobs.time_alone(bench, name)
+    jobs.time_alone(bench, [{"name": name, "setting": "own", "options": {}}])
     assert json.loads(bench.times(name).read_text())["training_ms_each"] > 0
 
 
@@ -137,3 +138,38 @@ def test_variants_change_one_thing_each() -> None:
         assert len(changed) + (other.steps != 1) == 1, name
     with pytest.raises(UsageError, match="there is no model 'vc'"):
         variant("vc")
+
+
+def own(*models: str) -> list[steps.Setting]:
+    return [steps.Setting(model, "own", {}) for model in models]
+
+
+def test_one_process_times_what_has_no_times_yet(tmp_path: Path) -> None:
+    at = Place("small", tmp_path, None, "", "", "", tiny.SMALL)
+    first, both = steps.clock(at, own("vcc", "mra")), steps.clock(at, own("vcc-half", "vcc", "mra"))
+    assert len(unique([first, both, steps.clock(at, own("vcc", "mra"))])) == 2  # they end with the same file
+    for name in ("vcc", "mra"):
+        file = tmp_path / "times" / f"{name}-own.json"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("{}")
+    left = steps.clock(at, own("vcc-half", "vcc", "mra"))
+    assert left.done.name == "vcc-half-own.json" and json.loads(left.command[-1])["each"] == [
+        {"name": "vcc-half", "setting": "own", "options": {}}
+    ]
+    assert steps.clock(at, own("vcc", "mra")).done.exists()
+
+
+def test_a_model_that_cannot_be_timed_does_not_hold_up_the_others(
+    bench: jobs.Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed = []
+
+    def time_one(bench: jobs.Bench, name: str, setting: str, options: dict[str, object]) -> None:
+        if name == "mra":
+            raise RuntimeError("no room")
+        timed.append(name)
+
+    monkeypatch.setattr(jobs, "time_one", time_one)
+    with pytest.raises(ExceptionGroup) as failed:
+        jobs.time_alone(bench, [{"name": name, "setting": "own", "options": {}} for name in ("mra", "vcc", "dense")])
+    assert timed == ["vcc", "dense"] and failed.value.exceptions[0].__notes__ == ["while mra was timed with own"]

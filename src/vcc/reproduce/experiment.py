@@ -71,7 +71,7 @@ class Experiment(ABC):
 
 def unique(steps: Iterable[Step]) -> list[Step]:
     """Steps that several cells, tables or figures share are done once."""
-    return list({step.done: step for step in steps}.values())
+    return list({(step.done, step.command): step for step in steps}.values())
 
 
 def missing_packages(*names: str) -> tuple[str, ...]:

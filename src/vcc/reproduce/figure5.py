@@ -39,7 +39,7 @@ class Figure5(Experiment):
         found = steps.learning(at, models)
         found += [steps.tune(at, model, TASK) for model in models]
         found += [steps.score(at, TASK, setting) for setting in self.settings]
-        return found + [steps.clock(at, setting.model, setting) for setting in self.settings]
+        return [*found, steps.clock(at, self.settings)]
 
     def report(self, at: Place) -> Report:
         paper = table_of("The paper's points that its tables give", self.paper, at)

@@ -200,8 +200,22 @@ def score(
     write_whole(file, json.dumps({**found, **cut, "metrics": metrics}, indent=1))
 
 
-def time_alone(bench: Bench, name: str, setting: str = "own", options: dict[str, Any] | None = None) -> None:
-    """Milliseconds and memory of one sequence: run it when nothing else runs."""
+def time_alone(bench: Bench, each: Sequence[dict[str, Any]]) -> None:
+    """Milliseconds and memory of one sequence, of one model after the other: run it when nothing else runs. One that
+    fails does not hold up the others, and is told of in the end.
+    """
+    failed: list[Exception] = []
+    for one in each:
+        try:
+            time_one(bench, **one)
+        except Exception as error:
+            error.add_note(f"while {one['name']} was timed with {one['setting']}")
+            failed.append(error)
+    if failed:
+        raise ExceptionGroup("not timed", failed)
+
+
+def time_one(bench: Bench, name: str, setting: str, options: dict[str, Any]) -> None:
     small = bench.small
     length = variants.reads(name, small.length, small.short)
     model = variants.loaded(name, bench.tuned(name, small.tasks[0]), length, options)

@@ -81,19 +81,22 @@ def score(at: Place, task: str, setting: Setting | None = None, model: str = "",
     return job(at, "score", given, file, (tuned(at, model, task),), answering(at, model))
 
 
-def clock(at: Place, model: str, setting: Setting | None = None) -> Step:
-    name, options = (setting.name, setting.options) if setting else ("own", None)
-    file = at.out / "times" / f"{model}-{name}.json"
-    given = {"name": model, "setting": name, "options": options}
-    needs = (tuned(at, model, at.small.tasks[0]),)
-    return job(at, "time", given, file, needs, 0.4, alone=True)
+def clock(at: Place, settings: Sequence[Setting]) -> Step:
+    """What has not been timed yet, one after the other in one process that is alone."""
+    files = [at.out / "times" / f"{one.model}-{one.name}.json" for one in settings]
+    pairs = list(zip(settings, files, strict=True))
+    left = [pair for pair in pairs if not pair[1].exists()] or pairs[-1:]
+    each = [{"name": one.model, "setting": one.name, "options": one.options} for one, _ in left]
+    needs = tuple(tuned(at, model, at.small.tasks[0]) for model in dict.fromkeys(one.model for one, _ in left))
+    shown = ", ".join(f"{one.model} {one.name}" for one, _ in left)
+    return job(at, "time", {"each": each}, left[-1][1], needs, 0.2 + 0.1 * len(left), alone=True, shown=shown)
 
 
 def comparison(at: Place, models: Sequence[str]) -> list[Step]:
     """Everything from the common checkpoint to scores and times."""
     models = at.small.models or tuple(models)
     tunings = [tune(at, model, task) for task in at.small.tasks for model in models]
-    return [*learning(at, models), *tunings, *(clock(at, model) for model in models)]
+    return [*learning(at, models), *tunings, clock(at, [Setting(model, "own", {}) for model in models])]
 
 
 def job(
@@ -104,11 +107,14 @@ def job(
     needs: tuple[Path, ...],
     took: float,
     alone: bool = False,
+    shown: str | None = None,
 ) -> Step:
-    shown = " ".join(["small", what, *(str(value) for value in arguments.values() if value is not None)])
+    shown = shown or " ".join(str(value) for value in arguments.values() if value is not None)
     settings = json.dumps(asdict(at.small))
     command = (sys.executable, "-m", "vcc.reproduce.small.job", str(at.packed), str(at.out), settings, what)
-    return Step(shown, (*command, json.dumps(arguments)), done, took, needs, alone, missing(at))
+    return Step(
+        f"small {what} {shown}".rstrip(), (*command, json.dumps(arguments)), done, took, needs, alone, missing(at)
+    )
 
 
 def missing(at: Place) -> tuple[str, ...]:
