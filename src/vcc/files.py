@@ -1,8 +1,10 @@
-"""Files that are whole or absent, whatever is interrupted, their hashes, and where caches are."""
+"""Files that are whole or absent, whatever is interrupted, their hashes, who may write, and where caches are."""
 
+import contextlib
 import hashlib
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from vcc.errors import UsageError
@@ -42,6 +44,19 @@ def force(path: Path) -> None:
 def sha256_of(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def one_at_a_time(lock: Path) -> Iterator[None]:
+    """Whoever comes second waits for the first. The system lets go of the lock however a process ends."""
+    try:
+        import fcntl
+    except ImportError:  # a system without such locks
+        yield
+        return
+    with lock.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def cache_folder() -> Path:

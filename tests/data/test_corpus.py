@@ -2,6 +2,7 @@
 
 import json
 import lzma
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -138,3 +139,12 @@ def test_a_mask_that_a_text_speaks_of_is_not_the_mask(tmp_path):
     store = prepare(str(tmp_path / "a.txt"), tokenizer, tmp_path / "store", limit=9)
     assert tokenizer.mask_token_id not in store.tokens
     assert [int(token) for token in store.tokens].count(tokenizer.sep_token_id) == 1, "the end mark alone"
+
+
+def test_two_commands_at_once_prepare_once(corpus, tmp_path):
+    tokenizers = [bert_like(WORDS) for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        stores = list(pool.map(lambda one: prepare(str(corpus), one, tmp_path / "store"), tokenizers))
+    alone = prepare(str(corpus), bert_like(WORDS), tmp_path / "alone")
+    for store in stores:
+        assert np.array_equal(store.tokens, alone.tokens) and np.array_equal(store.ends, alone.ends)

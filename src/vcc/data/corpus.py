@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from vcc.data.features import tokenize_text
 from vcc.data.records import Record, hub_rows, open_text, read_records
 from vcc.errors import DataError
-from vcc.files import force, sha256_of, write_whole
+from vcc.files import force, one_at_a_time, sha256_of, write_whole
 
 PLAIN = (".txt", ".md", ".text")
 RECORDS = (".jsonl", ".json", ".parquet")
@@ -204,10 +204,18 @@ def prepare(
 ) -> TokenStore:
     """Filter and tokenize a corpus into a folder, or open the folder if that was done before.
 
-    The folder is complete or absent: it is written aside and renamed. In a run of many processes, one prepares
-    while the others wait.
+    The folder is complete or absent: it is written aside and renamed. Of several processes, of one run or of many,
+    one prepares while the others wait.
     """
     folder = Path(folder)
+    if folder.exists():  # maybe where nothing can be written
+        return _prepare(source, tokenizer, folder, field, limit, sample)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with one_at_a_time(folder.with_name(f".{folder.name}.lock")):
+        return _prepare(source, tokenizer, folder, field, limit, sample)
+
+
+def _prepare(source: str, tokenizer: Any, folder: Path, field: str, limit: float, sample: int) -> TokenStore:
     wanted = {
         "source": source,
         "source_sha256": source_digest(source),

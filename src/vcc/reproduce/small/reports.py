@@ -12,6 +12,8 @@ from vcc.reproduce.small.steps import Setting
 from vcc.reproduce.small.variants import VARIANTS, reads
 from vcc.tasks import TASKS
 
+TIMES = ("forward_ms_one", "forward_ms_each", "forward_gpu_ms_each", "training_ms_each", "training_gpu_ms_each")
+
 
 def read(file: Path) -> Any:
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
@@ -51,14 +53,15 @@ def comparison(at: Place, models: Sequence[str]) -> tuple[Table, ...]:
         scores = [interval(accuracy(at, model, task), metric(task)) for task in tasks]
         took = times(at, model)
         length = reads(model, at.small.length, at.small.short)
-        speed = [took.get(name) for name in ("forward_ms_one", "forward_ms_each", "training_ms_each")]
+        speed = [took.get(name) for name in TIMES]
         memory = took.get("training_gib_several")
         ms = [f"{value:.2f}" if value else None for value in speed]
         rows.append((model, f"{length:,}", " → ".join(words), *scores, *ms, f"{memory:.2f}" if memory else None))
     several = f"{at.small.at_once} at once"
     columns = (
         "model", "reads", "log perplexity, before → after", *(f"{task} {metric(task)}" for task in tasks),
-        "forward ms, one", f"forward ms each, {several}", f"training ms each, {several}", f"training GiB, {several}",
+        "forward ms, one", f"forward ms each, {several}", "the GPU busy",
+        f"training ms each, {several}", "the GPU busy", f"training GiB, {several}",
     )  # fmt: skip
     told = tuple((model, VARIANTS[model].told) for model in models)
     return Table("The same start, tokens and steps", columns, tuple(rows)), Table("Who is who", ("model", "what"), told)
@@ -78,13 +81,15 @@ def frontier(at: Place, task: str, settings: Sequence[Setting]) -> tuple[Table, 
     points = []
     for setting in settings:
         found, took = accuracy(at, setting.model, task, setting.name), times(at, setting.model, setting.name)
-        ms = took.get("forward_ms_each")
+        ms = took.get("forward_gpu_ms_each") or took.get("forward_ms_each")
         rows.append((setting.model, setting.name, interval(found, name), f"{ms:.2f}" if ms else None))
         if found and ms:
             low, high = found.get(f"{name}_low"), found.get(f"{name}_high")
             points.append(Point(setting.model, ms, found[name], low, high, label=setting.name))
-    table = Table(f"{task}: {name} over settings", ("model", "setting", name, "forward ms each"), tuple(rows))
-    return table, Picture(f"{task}", "forward ms a sequence", f"{name}, %", tuple(points), log_x=True)
+    table = Table(
+        f"{task}: {name} over settings", ("model", "setting", name, "forward ms each, the GPU's"), tuple(rows)
+    )
+    return table, Picture(f"{task}", "forward ms a sequence, the GPU's", f"{name}, %", tuple(points), log_x=True)
 
 
 def by_length(at: Place, task: str, models: Sequence[str], lengths: Sequence[int]) -> tuple[Table, Picture]:

@@ -62,7 +62,8 @@ def answer(at: Place, model: str) -> Step:
 
 def tune(at: Place, model: str, task: str) -> Step:
     needs = (answers(at, model),)
-    took = minutes(at.small, model, at.small.tune_steps) + answering(at, model)
+    steps = round(at.small.tune_steps * VARIANTS[model].tuning)
+    took = minutes(at.small, model, steps) + answering(at, model)
     return job(at, "tune", {"name": model, "task": task}, tuned(at, model, task), needs, took)
 
 

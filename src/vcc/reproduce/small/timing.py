@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vcc.bench.kernels import busiest
 from vcc.bench.measure import clock, median_ms, peak_gib, process_bytes, reset_peak
 from vcc.reproduce.small.loop import precision
 
@@ -12,7 +13,10 @@ VIPS = 24  # tokens of a question
 
 
 def measure(model: Any, vips: str | None, length: int, device: str, at_once: int) -> dict[str, float | None]:
-    """Forward and training, one sequence and several at a time, in ms a sequence; peak memory of the training step."""
+    """Forward and training, one sequence and several at a time, in ms a sequence; peak memory of the training step.
+
+    A small model waits for Python more than for the GPU: how long this one is busy is told beside.
+    """
     place = torch.device(device)
     model.to(place)
     found: dict[str, float | None] = {}
@@ -35,6 +39,8 @@ def measure(model: Any, vips: str | None, length: int, device: str, at_once: int
             ms, _ = median_ms(step, place)
             found[f"{mode}_ms_{'one' if batch == 1 else 'each'}"] = ms / batch
             found[f"{mode}_gib_{'one' if batch == 1 else 'several'}"] = peak_gib(place, before)
+            if place.type == "cuda" and batch == at_once:
+                found[f"{mode}_gpu_ms_each"] = sum(kernel.ms for kernel in busiest(step, place)) / batch
     return found
 
 
