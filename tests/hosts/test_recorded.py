@@ -12,10 +12,10 @@ import vcc
 from tests.hosts.models import REAL, build, difference, encoded, one
 from vcc.errors import UsageError
 from vcc.hosts import recorded
-from vcc.hosts.compile import CompiledGraphs
+from vcc.hosts.compile import CompiledGraphs, MovesGradients
 from vcc.hosts.long_input import find_encoder
 from vcc.hosts.pieces import Pieces
-from vcc.hosts.recorded import Recorded, RecordedWithGradients, can_record, look
+from vcc.hosts.recorded import Recorded, RecordedWithGradients, Turns, can_record, cuts, look, parts
 
 
 def test_a_model_that_is_left_alone_looks_the_same() -> None:
@@ -147,7 +147,7 @@ def test_gradients_of_replays_are_those_of_the_model(graphs: list[Again], order:
     """Also where a second call comes before the gradients of the first."""
     model = learner()
     expected = gradients(model, plain, order)
-    run = RecordedWithGradients(plain)  # type: ignore[arg-type]
+    run = RecordedWithGradients(plain, Turns())
     for _ in range(2):
         assert far(gradients(model, run, order), expected) < 1e-12
     assert len(graphs) == 2 and graphs[1].replays > 1
@@ -155,7 +155,7 @@ def test_gradients_of_replays_are_those_of_the_model(graphs: list[Again], order:
 
 def test_what_learns_is_noticed(graphs: list[Again]) -> None:
     model = learner()
-    run = RecordedWithGradients(plain)  # type: ignore[arg-type]
+    run = RecordedWithGradients(plain, Turns())
     gradients(model, run, "fb")
     model.embeddings.requires_grad_(False)
     assert far(gradients(model, run, "fb"), gradients(model, plain, "fb")) < 1e-12
@@ -164,10 +164,11 @@ def test_what_learns_is_noticed(graphs: list[Again]) -> None:
 
 def test_gradients_that_were_overwritten_are_refused(graphs: list[Again]) -> None:
     model = learner()
-    run = RecordedWithGradients(plain)  # type: ignore[arg-type]
+    run = RecordedWithGradients(plain, Turns())
     first = loss_of(model, run, 0)
     first.backward(retain_graph=True)
-    first.backward(retain_graph=True)
+    with pytest.raises(UsageError, match="overwritten"):  # by the backward pass itself, which uses the memory again
+        first.backward(retain_graph=True)
     loss_of(model, run, 1).backward()
     with pytest.raises(UsageError, match="overwritten"):
         first.backward()
@@ -181,7 +182,7 @@ def test_where_nothing_can_be_recorded_the_pieces_run(learning: bool, monkeypatc
     monkeypatch.setattr(recorded, "record", record)
     monkeypatch.setattr(recorded, "warm_up", lambda work, times: work())
     model = learner()
-    run = (RecordedWithGradients if learning else Recorded)(plain)  # type: ignore[arg-type]
+    run = RecordedWithGradients(plain, Turns()) if learning else Recorded(plain)
     with torch.set_grad_enabled(learning):
         with pytest.warns(UserWarning, match="not permitted when stream is capturing"):
             first = loss_of(model, run, 0)
@@ -202,7 +203,7 @@ def test_hooks_are_not_recorded() -> None:
 def test_gradients_of_a_cuda_graph(order: str) -> None:
     model = learner("cuda")
     expected = gradients(model, plain, order)
-    run = RecordedWithGradients(Pieces("aot_eager"))
+    run = RecordedWithGradients(Pieces("aot_eager"), Turns(torch.cuda.graph_pool_handle()))
     for _ in range(2):
         assert far(gradients(model, run, order), expected) < 1e-4
 
@@ -241,11 +242,60 @@ def test_what_is_compiled_how(monkeypatch: pytest.MonkeyPatch) -> None:
 
     first, second, long = kinds(None, False)
     assert type(first) is type(second) is Recorded and first.memory is second.memory is not None and long == "whole"
-    assert kinds(None, True) == kinds(True, True) == kinds(True, False) == ["whole"] * 3
+    assert kinds(True, False) == ["whole"] * 3
+    for whole in (None, True):
+        assert [type(one) for one in kinds(whole, True)] == [MovesGradients, MovesGradients, str]
     assert [type(one) for one in kinds(False, False)] == [Recorded, Recorded, Pieces]
     first, second, long = kinds(False, True)
     assert type(first) is type(second) is RecordedWithGradients and type(long) is Pieces
-    assert first.memory is None, "another graph must not overwrite what its gradients need"
+    assert first.turns is second.turns and first.memory is second.memory is not None
+
+
+def test_lengths_take_turns(graphs: list[Again]) -> None:
+    """Graphs that share memory: while one waits for its gradients, another is not replayed."""
+    model, turns = learner(), Turns()
+    runs = [RecordedWithGradients(plain, turns) for _ in range(2)]
+    for run in runs:
+        gradients(model, run, "fb")
+    model.zero_grad()
+    replays = [graph.replays for graph in graphs]
+    losses = [loss_of(model, run, seed) for seed, run in enumerate(runs)]
+    assert [graph.replays - before for graph, before in zip(graphs, replays, strict=True)] == [1, 0, 0, 0]
+    for loss in losses:
+        loss.backward()
+    found = [weights.grad.clone() for weights in model.parameters() if weights.grad is not None]
+    assert far(found, gradients(model, plain, "ffbb")) < 1e-12
+    assert runs[0].flat[torch.float64] is runs[1].flat[torch.float64], "gradients have one place"
+
+
+def test_flat_numbers_are_cut_by_their_types() -> None:
+    like = [torch.zeros(2, 3), torch.zeros(4, dtype=torch.float64), torch.zeros(())]
+    flat = {torch.float32: torch.arange(7.0), torch.float64: torch.arange(4, dtype=torch.float64)}
+    found = parts(flat, cuts(like))
+    assert [part.tolist() for part in found] == [[[0, 1, 2], [3, 4, 5]], [0, 1, 2, 3], 6]
+    assert [part.dtype for part in found] == [one.dtype for one in like]
+
+
+def test_gradients_that_add_up_are_moved_before_the_next_call() -> None:
+    layer = nn.Linear(3, 2)
+    place = torch.ones(2, 3)  # where a graph of the compiler's writes gradients, call after call
+
+    def graph(_: Any) -> None:
+        place.fill_(float("nan"))
+
+    run = MovesGradients(graph)
+    run(layer)
+    place.fill_(1)
+    layer.weight.grad = place
+    run(layer)
+    moved = layer.weight.grad
+    assert moved.eq(1).all()
+    moved += 1
+    run(layer)
+    assert layer.weight.grad is moved and moved.eq(2).all()
+    layer.zero_grad()
+    run(layer)
+    assert layer.weight.grad is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -16,12 +16,13 @@ from vcc.files import cache_folder
 from vcc.hosts.host import Inputs
 from vcc.hosts.long_input import LongInputEncoder, find_encoder
 from vcc.hosts.pieces import Pieces, compiled
-from vcc.hosts.recorded import Recorded, RecordedWithGradients, can_record
+from vcc.hosts.recorded import Recorded, RecordedWithGradients, Turns, can_record
 
 Model = TypeVar("Model", bound=PreTrainedModel)
 log = logging.getLogger("vcc")
 
 USED = ("input_ids", "inputs_embeds", "position_ids", "token_type_ids")  # of a forward's arguments, beside the masks
+MOVED = "vcc_moved"  # an attribute of gradients
 LAUNCH_BOUND = 32_768  # tokens in a batch up to which launching kernels costs more than running them
 
 
@@ -34,10 +35,11 @@ class CompiledGraphs:
     graphs: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     seconds: dict[tuple[Any, ...], float] = field(default_factory=dict)  # what each bucket's first call took
     memory: Any = None  # of all recorded graphs without gradients: they run one after the other
+    turns: Turns | None = None  # of those with gradients
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy or a pickle of a compiled model is compiled anew when it is first called."""
-        return {"whole": self.whole, "graphs": {}, "seconds": {}, "memory": None}
+        return {"whole": self.whole, "graphs": {}, "seconds": {}, "memory": None, "turns": None}
 
     def __call__(self, encoder: LongInputEncoder, inputs: Inputs, real: Tensor, vips: Tensor) -> Tensor:
         settings, n = encoder.vcc_settings, real.shape[1]
@@ -68,14 +70,31 @@ class CompiledGraphs:
         recorded = launch_bound and can_record(encoder)
         learning = torch.is_grad_enabled()
         if self.whole or (self.whole is None and (learning or not recorded)):
-            return compiled(LongInputEncoder.encode_inputs, mode="reduce-overhead" if launch_bound else None)
+            whole = compiled(LongInputEncoder.encode_inputs, mode="reduce-overhead" if launch_bound else None)
+            return MovesGradients(whole) if learning and launch_bound else whole
         if not recorded:
             return Pieces()
         if learning:
-            return RecordedWithGradients(Pieces(tuned=False))
+            self.turns = self.turns or Turns(torch.cuda.graph_pool_handle())
+            return RecordedWithGradients(Pieces(tuned=False), self.turns)
         if self.memory is None:
             self.memory = torch.cuda.graph_pool_handle()
         return Recorded(Pieces(tuned=False), self.memory)
+
+
+@dataclass(frozen=True)
+class MovesGradients:
+    """A graph of the compiler's for training. It writes gradients to the same memory with every call, and autograd
+    takes them as they are: where they add up over calls, what is there must be moved away before the next one."""
+
+    run: Any
+
+    def __call__(self, encoder: Any, *given: Any) -> Any:
+        for weights in encoder.parameters():
+            if weights.grad is not None and not hasattr(weights.grad, MOVED):
+                weights.grad = weights.grad.clone()
+                setattr(weights.grad, MOVED, True)  # more is added to this very tensor
+        return self.run(encoder, *given)
 
 
 def compile(model: Model, whole: bool | None = None) -> Model:
