@@ -13,7 +13,7 @@ from vcc.errors import UsageError
 from vcc.reproduce.experiment import Place, unique
 from vcc.reproduce.small import jobs, loop, steps
 from vcc.reproduce.small.settings import settle
-from vcc.reproduce.small.variants import TABLE, VARIANTS, loaded, variant
+from vcc.reproduce.small.variants import TABLE, VARIANTS, as_closed, loaded, variant
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +139,11 @@ def test_variants_change_one_thing_each() -> None:
         assert len(changed) + ((other.steps, other.tuning) != (1, 1)) == 1, name
     with pytest.raises(UsageError, match="there is no model 'vc'"):
         variant("vc")
+
+
+def test_paragraphs_are_compressed_as_much_as_long_texts() -> None:
+    assert as_closed("vcc", 512 / 4096) == {"budget": (9,)}  # of 32 segments, as 70 of 256
+    assert as_closed("vcc-open", 512 / 4096) == {"budget": (18,)} and as_closed("longformer", 0.1) == {}
 
 
 def own(*models: str) -> list[steps.Setting]:

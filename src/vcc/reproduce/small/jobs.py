@@ -153,12 +153,13 @@ def balanced(found: Sequence[Example]) -> list[Example]:
 
 def answer(bench: Bench, name: str) -> None:
     """Learn to answer from paragraphs alone, which are short for everybody: a head that is new takes thousands of
-    questions to be of use, and these cost little."""
+    questions to be of use, and these cost little. Of a paragraph VCC opens the share that it opens of a long text."""
     small, folder = bench.small, bench.answering(name)
     tokenizer = load.load_tokenizer(bench.start(), local=True)
     torch.manual_seed(small.seed)  # of the new head
     length = variants.reads(name, small.length, small.short)
-    model = variants.loaded(name, bench.pretrained(name), length, new_head=True)
+    options = variants.as_closed(name, small.short / small.length)
+    model = variants.loaded(name, bench.pretrained(name), length, options, new_head=True)
     found: dict[str, Any] = {"curve": [], "seconds": 0.0, "steps": 0}
     if small.answer_steps:
         objective = Answering.of(model, tokenizer, "span", small.short)

@@ -97,6 +97,12 @@ def loaded(name: str, folder: Path, length: int, options: Options | None = None,
     return model
 
 
+def as_closed(name: str, share: float) -> Options:
+    """What is set where only a share of the length is read, so that as little of it is opened as of the whole."""
+    budget = variant(name).answering.get("budget")
+    return {"budget": tuple(max(1, round(h * share)) for h in budget)} if budget else {}
+
+
 def vip_name(name: str) -> str | None:
     return KINDS[variant(name).kind].vips
 
