@@ -9,7 +9,8 @@ from typing import Any
 
 from vcc.files import write_whole
 
-OURS = "#c1121f"
+OURS = ("#c1121f", "#ff758f", "#590d22", "#f77f00", "#b5179e", "#e5989b", "#9d4edd", "#fcbf49", "#6a040f")
+MARKERS = "ov^sDP*X<"  # of ours, which differ in little
 OTHERS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b", "#17becf", "#7f7f7f")
 Cell = str | float | None
 
@@ -116,20 +117,22 @@ def draw(pictures: Sequence[Picture], path: Path) -> None:
     figure = Figure(figsize=(7.4 * len(pictures), 4.8), layout="constrained")
     for axes, picture in zip(figure.subplots(1, len(pictures), squeeze=False)[0], pictures, strict=True):
         lines = list(dict.fromkeys((point.line, point.paper) for point in picture.points))
-        others = list(dict.fromkeys(line for line, _ in lines if not is_ours(line)))
-        for line, paper in lines:
+        kinds = {mine: list(dict.fromkeys(n for n, _ in lines if is_ours(n) == mine)) for mine in (True, False)}
+        for number, (line, paper) in enumerate(lines):
             points = sorted((p for p in picture.points if (p.line, p.paper) == (line, paper)), key=lambda p: p.x)
             xs, ys = [p.x for p in points], [p.y for p in points]
-            color = OURS if is_ours(line) else OTHERS[others.index(line) % len(OTHERS)]
+            colors, place = OURS if is_ours(line) else OTHERS, kinds[is_ours(line)].index(line)
+            color, marker = colors[place % len(colors)], MARKERS[place % len(MARKERS)] if is_ours(line) else "o"
             filled = "white" if paper else color
-            style: dict[str, Any] = {"ls": ":" if paper else "-", "marker": "s" if paper else "o", "ms": 5, "lw": 1}
+            style: dict[str, Any] = {"ls": ":" if paper else "-", "marker": "s" if paper else marker, "ms": 5, "lw": 1}
             axes.plot(xs, ys, label=f"{line}, paper" if paper else line, color=color, mfc=filled, **style)
             if all(p.low is not None and p.high is not None for p in points):
                 bars = [[p.y - (p.low or 0) for p in points], [(p.high or 0) - p.y for p in points]]
                 axes.errorbar(xs, ys, yerr=bars, fmt="none", ecolor=color, alpha=0.4)
             for p in points:
                 if p.label:
-                    axes.annotate(p.label, (p.x, p.y), (4, 4), textcoords="offset points", fontsize=7, color=color)
+                    aside = (4, -10 if number % 2 else 4)  # of two that lie together both can be read
+                    axes.annotate(p.label, (p.x, p.y), aside, textcoords="offset points", fontsize=7, color=color)
         for wanted, axis, set_scale in (
             (picture.log_x, axes.xaxis, axes.set_xscale),
             (picture.log_y, axes.yaxis, axes.set_yscale),

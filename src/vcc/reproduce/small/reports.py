@@ -79,17 +79,16 @@ def frontier(at: Place, task: str, settings: Sequence[Setting]) -> tuple[Table, 
     name = metric(task)
     rows: list[tuple[Any, ...]] = []
     points = []
+    whose = ", the GPU busy" if at.small.device == "cuda" else ""
     for setting in settings:
         found, took = accuracy(at, setting.model, task, setting.name), times(at, setting.model, setting.name)
-        ms = took.get("forward_gpu_ms_each") or took.get("forward_ms_each")
+        ms = took.get("forward_gpu_ms_each" if whose else "forward_ms_each")
         rows.append((setting.model, setting.name, interval(found, name), f"{ms:.2f}" if ms else None))
         if found and ms:
             low, high = found.get(f"{name}_low"), found.get(f"{name}_high")
             points.append(Point(setting.model, ms, found[name], low, high, label=setting.name))
-    table = Table(
-        f"{task}: {name} over settings", ("model", "setting", name, "forward ms each, the GPU's"), tuple(rows)
-    )
-    return table, Picture(f"{task}", "forward ms a sequence, the GPU's", f"{name}, %", tuple(points), log_x=True)
+    table = Table(f"{task}: {name} over settings", ("model", "setting", name, f"forward ms each{whose}"), tuple(rows))
+    return table, Picture(task, f"forward ms a sequence{whose}", f"{name}, %", tuple(points), log_x=True)
 
 
 def by_length(at: Place, task: str, models: Sequence[str], lengths: Sequence[int]) -> tuple[Table, Picture]:
