@@ -333,6 +333,35 @@ def test_graphs_compiled_ahead_are_found(tmp_path: Path, whole: bool, graphs: in
     assert said.stdout.split() == ["1", str(graphs), "0"], "three lengths are one bucket; all of it is found"
 
 
+LEARNED = """
+import torch
+from torch._dynamo.utils import counters
+from vcc.core.rows import Rows, reseat_rows
+from vcc.hosts.compile import kept_with_gradients
+hidden, places = torch.ones(1, 4, 2, requires_grad=True), torch.tensor([[2, 0, 3, 1]])
+rows = Rows(hidden, torch.ones(1, 4), torch.zeros(1, 4))
+with kept_with_gradients():
+    all_of_them = torch.ones(1, 4, dtype=torch.bool)
+    taken = torch.compile(reseat_rows, fullgraph=True)(rows, places, places.argsort(), all_of_them)
+taken.hidden.square().sum().backward()
+found = counters["aot_autograd"]
+print(found["autograd_cache_hit"], found["autograd_cache_miss"], found["autograd_cache_bypass"])
+"""
+
+
+@pytest.mark.slow
+def test_what_was_traced_for_training_is_found(tmp_path: Path) -> None:
+    """Also where a gradient is written by hand, as that of `reseat_rows` is."""
+    env = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    words, said = [sys.executable, "-c", LEARNED], []
+    for _ in range(2):
+        done = subprocess.run(
+            words, env=env, check=True, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
+        )
+        said.append(done.stdout.split())
+    assert said == [["0", "1", "0"], ["1", "0", "0"]]
+
+
 def test_only_a_compiled_model_is_warmed_up() -> None:
     with pytest.raises(UsageError, match="vcc.compile"):
         warm_up(shallow("bert"), (45,))

@@ -3,11 +3,12 @@
 import logging
 import os
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
+import torch._functorch.config
 from torch import Tensor
 from torch.nn import functional as F
 from transformers import PreTrainedModel
@@ -58,7 +59,8 @@ class CompiledGraphs:
         start = time.perf_counter()
         graph = self.graphs[known]
         masks = padded(real, n, length, 0), padded(vips, n, length, 0)
-        _, last = graph(encoder, tensors, *masks, settings)
+        with kept_with_gradients() if new else nullcontext():
+            _, last = graph(encoder, tensors, *masks, settings)
         if new:
             self.seconds[key] = time.perf_counter() - start
             log.info("compiled %d x %d tokens in %.1f s", real.shape[0], length, self.seconds[key])
@@ -110,6 +112,14 @@ def compile(model: Model, whole: bool | None = None) -> Model:
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))
     find_encoder(model).compiled_graphs = CompiledGraphs(whole)
     return model
+
+
+def kept_with_gradients() -> Any:
+    """The compiler keeps what it has traced for the next process, but unless told so not where a gradient is written by
+    hand (`torch.autograd.Function`), as some of ours are. What it is kept under holds both passes of such functions."""
+    config: Any = torch._functorch.config
+    name = "autograd_cache_allow_custom_autograd_functions"
+    return config.patch(name, True) if hasattr(config, name) else nullcontext()
 
 
 def compile_seconds(model: Any) -> dict[tuple[Any, ...], float]:
