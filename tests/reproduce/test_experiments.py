@@ -2,13 +2,14 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.reproduce import tiny
 from vcc.cli import main
-from vcc.errors import Failure
+from vcc.errors import Failure, UsageError
 from vcc.reproduce.experiment import Place, Step, plan, run_steps
 from vcc.reproduce.registry import EXPERIMENTS
 from vcc.reproduce.report import write
@@ -47,6 +48,22 @@ def test_paper_scale_is_the_published_grid(tmp_path: Path) -> None:
     assert {line.split("--preset ")[1].split()[0] for line in pretrained} == {"vcc", "vcc-star", "baseline"}
     assert sum("--preset baseline" in line for line in pretrained) == 4
     assert not any("pretrain" in line and "-512" in line for line in lines)  # at 512 tokens RoBERTa is taken as it is
+
+
+def test_who_is_compared_can_be_chosen(tmp_path: Path) -> None:
+    def shown(name: str, *models: str) -> str:
+        at = replace(place("small", tmp_path), small=replace(tiny.SMALL, models=models))
+        return "\n".join(step.shown for step in EXPERIMENTS[name]().steps(at))
+
+    assert "tune vcc-open squad_haystack" in shown("figure5", "vcc-open", "mra")
+    assert "score vcc-open squad_haystack h10" in shown("figure5", "vcc-open", "mra")
+    assert "longformer" not in shown("figure5", "vcc-open", "mra") and "longformer" in shown("figure5")
+    with pytest.raises(UsageError, match="must have one of vcc, longformer"):
+        shown("figure5", "dense-512")
+    lengths = shown("table3", "vcc-more", "longformer", "dense-512")
+    assert "score vcc-more cuad own 512" in lengths  # four times what it was tuned with
+    assert "score longformer cuad own 128" in lengths and "score longformer cuad own 256" not in lengths
+    assert "score dense-512 cuad own 32" in lengths and "score dense-512 cuad own 64" not in lengths
 
 
 def writes(folder: Path, name: str, *needs: str, code: str = "pass", alone: bool = False) -> Step:

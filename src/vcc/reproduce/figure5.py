@@ -1,11 +1,15 @@
 """Figure 5: accuracy against time over each method's own settings."""
 
+from dataclasses import replace
+
+from vcc.errors import UsageError
 from vcc.reproduce.experiment import Experiment, Place, Step, unique
 from vcc.reproduce.paper_tables import picture_of, table_of
 from vcc.reproduce.protocol import Cell, cell_steps
 from vcc.reproduce.report import Report
 from vcc.reproduce.small import reports, steps
 from vcc.reproduce.small.steps import Setting
+from vcc.reproduce.small.variants import variant
 from vcc.tasks.paper import RESULTS, Compression
 
 SETTINGS = (
@@ -35,18 +39,32 @@ class Figure5(Experiment):
         if at.scale == "paper":
             ours = [Cell("VCC", "base", 4096, "wikihop", "choice", Compression(16, h)) for h in BUDGETS]
             return unique(step for cell in (*map(Cell.of, self.paper), *ours) for step in cell_steps(cell, at))
-        models = [name for name in dict.fromkeys(setting.model for setting in self.settings)]
+        settings = self.settings_of(at)
+        models = [name for name in dict.fromkeys(setting.model for setting in settings)]
         found = steps.learning(at, models)
         found += [steps.tune(at, model, TASK) for model in models]
-        found += [steps.score(at, TASK, setting) for setting in self.settings]
-        return [*found, steps.clock(at, self.settings)]
+        found += [steps.score(at, TASK, setting) for setting in settings]
+        return [*found, steps.clock(at, settings)]
+
+    def settings_of(self, at: Place) -> tuple[Setting, ...]:
+        """Of those who are compared; a variant is read with the settings of its kind."""
+        chosen = tuple(
+            replace(setting, model=model)
+            for model in at.small.models
+            for setting in self.settings
+            if variant(setting.model).kind == variant(model).kind
+        )
+        if at.small.models and not chosen:
+            kinds = dict.fromkeys(setting.model for setting in self.settings)
+            raise UsageError(f"--models {', '.join(at.small.models)}: {self.name} must have one of {', '.join(kinds)}")
+        return chosen or self.settings
 
     def report(self, at: Place) -> Report:
         paper = table_of("The paper's points that its tables give", self.paper, at)
         picture = picture_of("WikiHop", self.paper, "accuracy", at)
         if at.scale == "paper":
             return Report(self.name, self.title, self.claim, (paper,), (picture,))
-        table, own = reports.frontier(at, TASK, self.settings)
+        table, own = reports.frontier(at, TASK, self.settings_of(at))
         notes = (
             "Settings are changed after fine-tuning: each model is tuned once, with its own.",
             reports.scale_of(at.small),

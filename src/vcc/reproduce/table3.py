@@ -4,11 +4,13 @@ from vcc.reproduce.experiment import Experiment, Place, Step
 from vcc.reproduce.paper_tables import steps_of, table_of
 from vcc.reproduce.report import Picture, Point, Report
 from vcc.reproduce.small import reports, steps
+from vcc.reproduce.small.variants import reads, variant
 from vcc.tasks.paper import RESULTS
 
 PAPER = tuple(result for result in RESULTS if result.task == "narrative_qa" and result.compression)
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 MODELS = ("vcc", "dense")
+LONGER = ("vcc", "dense")  # kinds whose positions are repeated as often as it takes
 TASK = "cuad"
 
 
@@ -22,13 +24,17 @@ class Table3(Experiment):
     def steps(self, at: Place) -> list[Step]:
         if at.scale == "paper":
             return steps_of(PAPER, at)
-        found = steps.learning(at, MODELS)
-        found += [steps.tune(at, model, TASK) for model in MODELS]
-        return found + [steps.score(at, TASK, model=model, length=n) for model in MODELS for n in self.lengths(at)]
+        models = at.small.models or MODELS
+        found = steps.learning(at, models)
+        found += [steps.tune(at, model, TASK) for model in models]
+        return found + [
+            steps.score(at, TASK, model=model, length=n) for model in models for n in self.lengths(at, model)
+        ]
 
-    def lengths(self, at: Place) -> list[int]:
-        """From an eighth of what it was tuned with to four times that."""
-        return [n * at.small.length // 4096 for n in LENGTHS]
+    def lengths(self, at: Place, model: str) -> list[int]:
+        """From an eighth of what it was tuned with to four times that, where there are positions for it."""
+        most = 2**62 if variant(model).kind in LONGER else reads(model, at.small.length, at.small.short)
+        return [n for n in (n * at.small.length // 4096 for n in LENGTHS) if n <= most]
 
     def report(self, at: Place) -> Report:
         points = tuple(Point("VCC-T5", r.length, dict(r.scores)["f1"], paper=True) for r in PAPER)
@@ -36,6 +42,7 @@ class Table3(Experiment):
         paper = table_of("The paper's table", PAPER, at)
         if at.scale == "paper":
             return Report(self.name, self.title, self.claim, (paper,), (picture,))
-        table, own = reports.by_length(at, TASK, MODELS, self.lengths(at))
+        lengths = {model: self.lengths(at, model) for model in at.small.models or MODELS}
+        table, own = reports.by_length(at, TASK, lengths)
         notes = (f"Tuned at {at.small.length:,} tokens, read at every length.", reports.scale_of(at.small))
         return Report(self.name, self.title, self.claim, (table, paper), (own, picture), notes)

@@ -91,13 +91,13 @@ def frontier(at: Place, task: str, settings: Sequence[Setting]) -> tuple[Table, 
     return table, Picture(task, f"forward ms a sequence{whose}", f"{name}, %", tuple(points), log_x=True)
 
 
-def by_length(at: Place, task: str, models: Sequence[str], lengths: Sequence[int]) -> tuple[Table, Picture]:
+def by_length(at: Place, task: str, lengths: dict[str, list[int]]) -> tuple[Table, Picture]:
     """Accuracy against the tokens read of the same documents."""
     name = metric(task)
     rows: list[tuple[Any, ...]] = []
     points = []
-    for model in models:
-        for length in lengths:
+    for model, several in lengths.items():
+        for length in several:
             found = accuracy(at, model, task, "own", length)
             rows.append((model, f"{length:,}", interval(found, name)))
             if found:
