@@ -108,7 +108,7 @@ def pretrain(bench: Bench, name: str) -> None:
     objective = MaskedWords(tokenizer.pad_token_id, vips, small.short if kind == "dense-512" else None)
     measure = perplexity(bench, tokenizer, objective)
     before = measure(model.to(small.device))
-    steps = round(small.pretrain_steps * variants.variant(name).steps)
+    steps = variants.variant(name).pretrain_steps(small.pretrain_steps)
     found: dict[str, Any] = {"curve": [], "seconds": 0.0, "steps": 0}
     if steps:
         data = sequences(bench, "train", tokenizer, small.length, small.seed, 2**40)
@@ -178,7 +178,7 @@ def tune(bench: Bench, name: str, task: str) -> None:
     if not (folder / CURVE).exists():
         objective = Answering.of(model, tokenizer, "span", length)
         data = TaskExamples(examples(bench, task, "train"), ExampleTokenizer(tokenizer, "span", length))
-        steps = round(small.tune_steps * variants.variant(name).tuning)
+        steps = variants.variant(name).tune_steps(small.tune_steps)
         found = learn(model, objective, data, bench.plan(steps, small.tune_rate), folder)
         finish(folder, model, tokenizer, found)
     score(bench, name, task)

@@ -49,7 +49,7 @@ def begin(at: Place) -> Step:
 
 
 def pretrain(at: Place, model: str) -> Step:
-    steps = round(at.small.pretrain_steps * VARIANTS[model].steps)
+    steps = VARIANTS[model].pretrain_steps(at.small.pretrain_steps)
     needs = (started(at),)
     return job(at, "pretrain", {"name": model}, pretrained(at, model), needs, minutes(at.small, model, steps))
 
@@ -62,7 +62,7 @@ def answer(at: Place, model: str) -> Step:
 
 def tune(at: Place, model: str, task: str) -> Step:
     needs = (answers(at, model),)
-    steps = round(at.small.tune_steps * VARIANTS[model].tuning)
+    steps = VARIANTS[model].tune_steps(at.small.tune_steps)
     took = minutes(at.small, model, steps) + answering(at, model)
     return job(at, "tune", {"name": model, "task": task}, tuned(at, model, task), needs, took)
 

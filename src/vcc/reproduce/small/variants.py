@@ -29,6 +29,12 @@ class Variant:
     tuning: float = 1.0  # steps on a task, likewise
     told: str = ""
 
+    def pretrain_steps(self, everybody: int) -> int:
+        return round(everybody * self.steps)
+
+    def tune_steps(self, everybody: int) -> int:
+        return round(everybody * self.tuning)
+
 
 # The paper's two resolutions; k and h are those of its released code, for masked words and for HotpotQA.
 MASKED = PRETRAININGS["vcc"].compression_for(layers=6)
