@@ -36,8 +36,10 @@ def reading(length: int) -> tuple[int, int]:
     return (min(288, length // 8), 80) if length <= 8192 else (32 if length <= 65_536 else 48, 90)
 
 
-def case(length: int, mode: str, whole: bool, size: str) -> dict[str, Any]:
-    """Of one process: the first call, and the times of later ones."""
+def case(
+    length: int, mode: str, whole: bool | None, size: str, between: Callable[[], None] | None = None
+) -> dict[str, Any]:
+    """Of one process: the first call, and the times of later ones. `between` them something else may be waited for."""
     import torch
     import transformers
 
@@ -62,7 +64,7 @@ def case(length: int, mode: str, whole: bool, size: str) -> dict[str, Any]:
     model = vcc.wrap(plain, settings).train(mode == "training")
     if "whole" in inspect.signature(vcc.compile).parameters:
         vcc.compile(model, whole=whole)
-    elif whole:
+    elif whole is not False:
         vcc.compile(model)
     else:
         raise SystemExit("this checkout compiles whole graphs only")
@@ -91,6 +93,10 @@ def case(length: int, mode: str, whole: bool, size: str) -> dict[str, Any]:
     found: dict[str, Any] = {"first_s": time.perf_counter() - start}
     for _ in range(3):  # a CUDA graph is recorded in the second call
         step()
+    if between:
+        between()
+        for _ in range(10):  # the device wakes up
+            step()
     found |= later_calls(step, wait, cuda)
     found["gib"] = torch.cuda.max_memory_allocated() / 2**30 if cuda else None
     found["versions"] = f"torch {torch.__version__}, transformers {transformers.__version__}"

@@ -182,8 +182,12 @@ def test_a_model_that_cannot_be_timed_does_not_hold_up_the_others(
 
 
 def test_contracts_are_drawn_with_and_without_an_answer_equally_often() -> None:
-    found = [Example(str(i), "what?", "a b c", answers=("b",) if i < 4 else ()) for i in range(13)]
-    drawn = jobs.balanced(found)
+    def example(i: int) -> Example:
+        return Example(str(i), "what?", "a b c", answers=("b",), answer_spans=((2, 3),))
+
+    answered, empty = [example(i) for i in range(4)], [Example(str(i), "what?", "a b c") for i in range(4, 13)]
+    far = Example("far", "what?", "a b c d", answers=("d",), answer_spans=((6, 7),))
+    drawn = jobs.balanced([*answered, *empty, far], reach=3)
     assert sum(bool(example.answers) for example in drawn) == 8 and len(drawn) == 8 + 9
-    assert {example.id for example in drawn} == {example.id for example in found}
-    assert jobs.balanced(found[4:]) == found[4:] and jobs.balanced(found[:4]) == found[:4]
+    assert {example.id for example in drawn} == {str(i) for i in range(13)}, "what is out of sight is not drawn"
+    assert jobs.balanced(empty, 3) == empty and jobs.balanced(answered, 3) == answered

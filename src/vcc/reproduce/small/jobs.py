@@ -29,6 +29,7 @@ from vcc.train.predict import Predictor, counting
 
 HELD_OUT_ROWS = 64  # long sequences on which perplexity is measured
 PARAGRAPHS = 64  # short ones of a step
+CHARACTERS = 4  # of a token of a contract; a few tokens have more
 MOSTLY_EMPTY = ("cuad",)  # most clauses are in few contracts; its authors, too, draw both kinds equally often
 
 
@@ -132,7 +133,7 @@ def examples(bench: Bench, task: str, split: Split) -> Sequence[Example]:
     """All to learn from; some to be tested on, drawn at random. Hidden paragraphs all have an answer."""
     found = task_of(bench, task).load(split, str(bench.packed / DATA))
     if split == "train":
-        return balanced(found) if task in MOSTLY_EMPTY else found
+        return balanced(found, bench.small.length * CHARACTERS) if task in MOSTLY_EMPTY else found
     order = random.Random(bench.small.seed).sample(range(len(found)), len(found))
     chosen: list[Example] = []
     for i in order:
@@ -144,9 +145,10 @@ def examples(bench: Bench, task: str, split: Split) -> Sequence[Example]:
     return chosen
 
 
-def balanced(found: Sequence[Example]) -> list[Example]:
-    """As many with an answer as without: those with one are repeated."""
-    answered = [example for example in found if example.answers]
+def balanced(found: Sequence[Example], reach: int) -> list[Example]:
+    """As many with an answer that ends within so many characters as without one: those with one are repeated. An answer
+    further on is out of sight, and would teach that there is none."""
+    answered = [example for example in found if any(end <= reach for _, end in example.answer_spans)]
     empty = [example for example in found if not example.answers]
     return answered * max(1, round(len(empty) / max(1, len(answered)))) + empty
 
