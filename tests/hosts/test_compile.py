@@ -87,6 +87,23 @@ def test_compiled_inference_adds_to_the_tree_in_place_and_training_does_not() ->
         assert not any("index_add" in name for name in names)
 
 
+def test_compiled_attention_knows_the_counts_of_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a GPU attends to many rows without a mask; torch 2.11 says that it exports while it compiles."""
+    from vcc.attention import parts, sdpa
+
+    monkeypatch.setattr(sdpa, "cudnn_masks", lambda q: True)
+    for limit in ("MANY_ROWS", "MANY_WINDOWS", "FEW"):
+        monkeypatch.setattr(parts, limit, 1)
+    graphs: list[torch.fx.GraphModule] = []
+    graph = torch.compile(
+        shallow("bert"), backend=lambda found, _: graphs.append(found) or found.forward, fullgraph=True
+    )
+    with torch.no_grad():
+        graph(**ragged().arguments("bert"))
+    names = [str(node.target) for node in graphs[0].graph.nodes]
+    assert any("vcc.fused_attention" in name for name in names) and not any("scaled_dot" in name for name in names)
+
+
 def test_the_running_sums_of_a_batch_are_hidden_from_the_compiler() -> None:
     graphs: list[torch.fx.GraphModule] = []
     graph = torch.compile(shallow("bert"), backend=lambda found, _: graphs.append(found) or found.forward)

@@ -209,10 +209,11 @@ def test_gradients_of_a_cuda_graph(order: str) -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_compiled_model_learns_as_the_plain_one() -> None:
+@pytest.mark.parametrize("whole", [None, True])
+def test_a_compiled_model_learns_as_the_plain_one(whole: bool | None) -> None:
     """Through all of `vcc.compile`, with an optimiser, gradients that add up, and an evaluation in between."""
     losses = []
-    for model in (learner("cuda"), vcc.compile(learner("cuda"))):
+    for model in (learner("cuda"), vcc.compile(learner("cuda"), whole)):
         optimizer = torch.optim.SGD(model.parameters(), 1e-3)
         found = []
         for step in range(6):
@@ -230,7 +231,7 @@ def test_a_compiled_model_learns_as_the_plain_one() -> None:
 
 
 def test_what_is_compiled_how(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recorded without gradients and where launching costs most; then all lengths share their memory."""
+    """Recorded where launching costs most; then all lengths share their memory."""
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: object())
     monkeypatch.setattr("vcc.hosts.compile.compiled", lambda *args, **kwargs: "whole")
     encoder = find_encoder(learner())
@@ -243,12 +244,13 @@ def test_what_is_compiled_how(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, long = kinds(None, False)
     assert type(first) is type(second) is Recorded and first.memory is second.memory is not None and long == "whole"
     assert kinds(True, False) == ["whole"] * 3
-    for whole in (None, True):
-        assert [type(one) for one in kinds(whole, True)] == [MovesGradients, MovesGradients, str]
+    assert [type(one) for one in kinds(True, True)] == [MovesGradients, MovesGradients, str]
     assert [type(one) for one in kinds(False, False)] == [Recorded, Recorded, Pieces]
-    first, second, long = kinds(False, True)
-    assert type(first) is type(second) is RecordedWithGradients and type(long) is Pieces
-    assert first.turns is second.turns and first.memory is second.memory is not None
+    assert kinds(None, True)[2] == "whole" and type(kinds(False, True)[2]) is Pieces
+    for whole in (None, False):
+        first, second, _ = kinds(whole, True)
+        assert type(first) is type(second) is RecordedWithGradients
+        assert first.turns is second.turns and first.memory is second.memory is not None
 
 
 def test_lengths_take_turns(graphs: list[Again]) -> None:
@@ -296,6 +298,20 @@ def test_gradients_that_add_up_are_moved_before_the_next_call() -> None:
     layer.zero_grad()
     run(layer)
     assert layer.weight.grad is None
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_every_replay_drops_others() -> None:
+    given = {name: value.cuda() for name, value in one(45).arguments("bert").items()}
+    fast = vcc.compile(vcc.wrap(build("bert", hidden_dropout_prob=0.5), replace(REAL, explore=0.0)).cuda().train())
+    losses = []
+    for _ in range(6):
+        loss = encoded(fast(**given)).square().mean()
+        loss.backward()
+        losses.append(float(loss))
+    (graph,) = find_encoder(fast).compiled_graphs.graphs.values()
+    assert graph.seen is not None, "it was recorded"
+    assert len(set(losses)) == len(losses)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

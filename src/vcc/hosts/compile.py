@@ -71,7 +71,7 @@ class CompiledGraphs:
         all of them: of pieces we make it, of a whole graph the compiler."""
         recorded = launch_bound and can_record(encoder)
         learning = torch.is_grad_enabled()
-        if self.whole or (self.whole is None and (learning or not recorded)):
+        if self.whole or (self.whole is None and not recorded):
             whole = compiled(LongInputEncoder.encode_inputs, mode="reduce-overhead" if launch_bound else None)
             return MovesGradients(whole) if learning and launch_bound else whole
         if not recorded:
@@ -104,9 +104,9 @@ def compile(model: Model, whole: bool | None = None) -> Model:
     seconds to a minute; `vcc.compile_seconds(model)` tells. Hidden states of all layers and reports stay eager.
 
     `whole` makes one graph of all layers. False: one layer of each kind is compiled and called for the others, in less
-    than half of the time. None: that is done where nothing is lost by it, for short inputs that are read on a CUDA
-    device without gradients. What was compiled is kept in the user's cache folder, where the next process finds it,
-    unless TORCHINDUCTOR_CACHE_DIR says where.
+    than half of the time. None: that is done where nothing is lost by it, for short inputs on a CUDA device. What was
+    compiled is kept in the user's cache folder, where the next process finds it, unless TORCHINDUCTOR_CACHE_DIR says
+    where.
     """
     with suppress(RuntimeError):  # the user has no home: then where torch keeps it by itself
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))

@@ -171,7 +171,7 @@ class LongInputEncoder(Wrapped):
                 "token-by-token attention to return; model.vcc_report() tells what each layer opened"
             )
         places = token_places(inputs)
-        if torch.compiler.is_exporting() and not isinstance(places.shape[1], int):
+        if exporting() and not isinstance(places.shape[1], int):
             raise UsageError(
                 "torch.export: the length of the input cannot be dynamic, because the shape of the tree follows from "
                 "it; export one program for each length that inputs are padded to. The batch can be dynamic"
@@ -225,7 +225,7 @@ class LongInputEncoder(Wrapped):
         """The tokens of a long input, before the first layer."""
         hidden = self.host.embed(inputs, own_places(vips & real, real) if settings.vip_window == "own" else None)
         # Counts of type bool let every later shape be known to a compiler, which an exported program wants to be free.
-        counts = real.to(torch.float32) if torch.compiler.is_exporting() else real
+        counts = real.to(torch.float32) if exporting() else real
         return Rows(hidden, counts, token_places(inputs).to(torch.float32))
 
     def wants(self, name: str, inputs: Inputs) -> Any:
@@ -278,6 +278,11 @@ class LongInputEncoder(Wrapped):
 def named(model: Wrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """All arguments by name."""
     return {**dict(zip(model.forward_names, args, strict=False)), **kwargs}
+
+
+def exporting() -> bool:
+    """Whether `torch.export` is at work, as it is by default. While torch 2.11 compiles, it says that it exports."""
+    return torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
 
 
 def find_encoder(model: Any) -> LongInputEncoder:
