@@ -6,7 +6,7 @@ import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -17,6 +17,7 @@ from vcc.reproduce.small.settings import Small
 
 Scale = Literal["small", "paper"]
 MOST_LINES = 60  # of a plan; a longer one is summed up by kind
+OUT_OF_MEMORY = "OutOfMemoryError"  # torch's, of a device
 
 
 @dataclass(frozen=True)
@@ -110,8 +111,8 @@ def run_steps(
     steps: Sequence[Step], together: int, minutes: float | None, say: Callable[[str], None], after: Callable[[], object]
 ) -> bool:
     """Do what is not done yet; whether all is. When the time is up, what still runs is stopped: it goes on from its
-    last checkpoint with the next call. What fails holds up only those that need it. `after` is called after every
-    step that ended well.
+    last checkpoint with the next call. What fails holds up only those that need it; what found no memory beside others
+    goes on alone. `after` is called after every step that ended well.
     """
     end = None if minutes is None else time.monotonic() + 60 * minutes
     waiting = [step for step in steps if not step.done.exists()]
@@ -143,6 +144,9 @@ def run_steps(
             if process.returncode == 0 and step.done.exists():
                 say(f"done: {step.shown}")
                 after()
+            elif OUT_OF_MEMORY in tail(step.log) and not step.alone:
+                say(f"out of memory beside others: {step.shown}; it goes on alone, after them")
+                waiting.append(replace(step, alone=True))
             else:
                 failed += 1
                 say(f"failed: {step.shown}; the end of {step.log}:\n{tail(step.log)}")
