@@ -11,7 +11,18 @@ from vcc.files import write_whole
 
 OURS = ("#c1121f", "#ff758f", "#590d22", "#f77f00", "#b5179e", "#e5989b", "#9d4edd", "#fcbf49", "#6a040f")
 MARKERS = "ov^sDP*X<"  # of ours, which differ in little
-OTHERS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b", "#17becf", "#7f7f7f")
+OTHERS = {  # the same in all pictures
+    "roberta": "#1f77b4",
+    "dense": "#1f77b4",
+    "dense-512": "#17becf",
+    "longformer": "#2ca02c",
+    "bigbird": "#ff7f0e",
+    "mra": "#9467bd",
+    "t5": "#0b3954",
+    "longt5": "#8c564b",
+    "led": "#bcbd22",
+}
+SPARE = ("#7f7f7f", "#3a86ff", "#606c38", "#adb5bd", "#264653")
 Cell = str | float | None
 
 
@@ -117,12 +128,16 @@ def draw(pictures: Sequence[Picture], path: Path) -> None:
     figure = Figure(figsize=(7.4 * len(pictures), 4.8), layout="constrained")
     for axes, picture in zip(figure.subplots(1, len(pictures), squeeze=False)[0], pictures, strict=True):
         lines = list(dict.fromkeys((point.line, point.paper) for point in picture.points))
-        kinds = {mine: list(dict.fromkeys(n for n, _ in lines if is_ours(n) == mine)) for mine in (True, False)}
+        ours = list(dict.fromkeys(name for name, _ in lines if is_ours(name)))
+        unknown = [name for name, _ in lines if not is_ours(name) and name.lower() not in OTHERS]
         for number, (line, paper) in enumerate(lines):
             points = sorted((p for p in picture.points if (p.line, p.paper) == (line, paper)), key=lambda p: p.x)
             xs, ys = [p.x for p in points], [p.y for p in points]
-            colors, place = OURS if is_ours(line) else OTHERS, kinds[is_ours(line)].index(line)
-            color, marker = colors[place % len(colors)], MARKERS[place % len(MARKERS)] if is_ours(line) else "o"
+            marker = MARKERS[ours.index(line) % len(MARKERS)] if line in ours else "o"
+            if line in ours:
+                color = OURS[ours.index(line) % len(OURS)]
+            else:
+                color = OTHERS.get(line.lower()) or SPARE[unknown.index(line) % len(SPARE)]
             filled = "white" if paper else color
             style: dict[str, Any] = {"ls": ":" if paper else "-", "marker": "s" if paper else marker, "ms": 5, "lw": 1}
             axes.plot(xs, ys, label=f"{line}, paper" if paper else line, color=color, mfc=filled, **style)
