@@ -4,11 +4,13 @@ import importlib
 import json
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import vcc
 from tests.train import small
 from vcc.cli import COMMANDS, main, summary
 from vcc.train.checkpoint import checkpoints, damage
@@ -49,6 +51,17 @@ def test_help_names_every_command_and_costs_no_torch() -> None:
     assert done.returncode == 0, done.stderr
     for name, target in COMMANDS.items():
         assert f"  {name} " in done.stdout and summary(target) in done.stdout and len(summary(target)) > 10
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    """Also as a module; and a checkout that nobody installed works, too."""
+    expected = metadata.version("vcc-transformers")
+    done = subprocess.run([sys.executable, "-m", "vcc", "--version"], capture_output=True, text=True)
+    assert done.stdout == f"vcc {expected}\n" and vcc.__version__ == expected
+    hidden = "import importlib.metadata as m; m.version = lambda name: m.distribution('no-such-package').version"
+    code = f"{hidden}; import vcc.version; print(vcc.__version__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "not installed\n", done.stderr
 
 
 def test_the_summary_of_a_command_is_its_docstrings_first_line() -> None:

@@ -19,6 +19,7 @@ RESTS_ON = {
     "printable": (),
     "child_process": ("errors",),
     "cuda_graph": (),
+    "version": (),
     "core": ("errors", "files"),
     "attention": ("core",),
     "config": ("core",),
@@ -32,16 +33,17 @@ RESTS_ON = {
     "qa": ("hosts", "data"),
     "documents": ("qa", "child_process"),
     "chat": ("documents", "decoders"),
-    "serve": ("documents",),
+    "serve": ("documents", "version"),
     "fleet": ("documents",),
     "baselines": ("hosts",),
     "train": ("hosts", "tasks", "baselines"),
-    "bench": ("hosts", "tasks", "baselines"),
+    "bench": ("hosts", "tasks", "baselines", "version"),
     "reproduce": ("train", "bench"),
     "commands": ("chat", "serve", "fleet", "reproduce", "wrapping"),
     "cli": ("commands",),
+    "__main__": ("cli",),
     # The public names; nothing inside imports them: each is taken from where it is defined.
-    "vcc": ("documents", "wrapping"),
+    "vcc": ("documents", "wrapping", "version"),
 }
 
 

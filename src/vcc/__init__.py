@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from vcc.hosts.auto import enter
+from vcc.version import __version__ as __version__
 
 if TYPE_CHECKING:  # the table below, as type checkers read it; a test holds the two together
     from vcc.config import VccConfig as VccConfig

@@ -34,6 +34,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(overview())
         return 0 if arguments else 2
+    if arguments[0] in ("-V", "--version", "version"):
+        from vcc.version import __version__
+
+        print(f"vcc {__version__}")
+        return 0
     name, *rest = arguments
     if name not in COMMANDS:
         print(f"vcc: there is no command {name!r}: it must be one of {', '.join(COMMANDS)}", file=sys.stderr)
@@ -98,7 +103,9 @@ def overview() -> str:
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {summary(target)}" for name, target in COMMANDS.items()]
     head = ["usage: vcc COMMAND [options]", "", "Long documents through ordinary Transformers.", ""]
-    return "\n".join([*head, *lines, "", "vcc COMMAND --help shows the options of a command."])
+    return "\n".join(
+        [*head, *lines, "", "vcc COMMAND --help shows the options of a command, vcc --version the version."]
+    )
 
 
 def summary(target: str) -> str:

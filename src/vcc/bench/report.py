@@ -5,7 +5,6 @@ import math
 import os
 import platform
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -20,6 +19,7 @@ from vcc.bench.measure import OUT_OF_MEMORY, Cell
 from vcc.bench.settings import Settings
 from vcc.bench.stages import Profile
 from vcc.files import write_whole
+from vcc.version import __version__
 
 COLUMNS = ["model", "attention", "forward ms", "x dense", "training ms", "x dense", "forward GiB", "training GiB"]
 COLUMNS += ["tokens/s", "first call s"]
@@ -61,7 +61,7 @@ def machine(device: str) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     found = {"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__}
-    return found | {"vcc": version("vcc-transformers"), "cuda": torch.version.cuda or "none"}
+    return found | {"vcc": __version__, "cuda": torch.version.cuda or "none"}
 
 
 def save(run: Run, path: Path) -> None:

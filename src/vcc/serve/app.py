@@ -6,7 +6,6 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from vcc.serve.reviews import Reviews
 from vcc.serve.routes import document_routes, refused, review_routes
 from vcc.serve.settings import ServiceSettings
 from vcc.serve.uploads import WrongTypeError
+from vcc.version import __version__
 
 log = logging.getLogger("vcc.serve")
 STATIC = Path(__file__).parent / "static"
@@ -53,7 +53,7 @@ def make_app(settings: ServiceSettings) -> Guard:
 
     app = FastAPI(
         title="VCC",
-        version=version(),
+        version=__version__,
         description="Ask long documents: upload one, wait until it is read, ask; answers come with their place.",
         lifespan=life,
         docs_url=None,
@@ -94,7 +94,7 @@ def add_watching(app: FastAPI, engine: Engine, metrics: Metrics) -> None:
     def versions() -> models.VersionModel:
         """What runs here, and its limits."""
         limits = {name: getattr(engine.settings, name) for name in SHOWN_LIMITS}
-        return models.VersionModel(version=version(), model=engine.model_hash[:16], limits=limits)
+        return models.VersionModel(version=__version__, model=engine.model_hash[:16], limits=limits)
 
 
 def add_errors(app: FastAPI) -> None:
@@ -150,10 +150,3 @@ async def tidy(engine: Engine) -> None:
             with contextlib.suppress(UnknownDocumentError):
                 await asyncio.to_thread(engine.forget, id)
         await asyncio.sleep(TIDY)
-
-
-def version() -> str:
-    try:
-        return metadata.version("vcc-transformers")
-    except metadata.PackageNotFoundError:
-        return "not installed"
