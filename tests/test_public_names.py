@@ -129,6 +129,6 @@ def test_type_checkers_read_the_same_table() -> None:
     for node in block.body:  # read = read_document
         if isinstance(node, ast.Assign):
             imported[ast.unparse(node.targets[0])] = imported.pop(ast.unparse(node.value))
-    table = {name: where.partition(":")[::2] for name, where in vcc.PUBLIC.items()}
+    table = {name: where.partition(":")[::2] for name, where in vcc.FOUND.items()}
     assert imported == {name: (module, attribute or name) for name, (module, attribute) in table.items()}
     assert SOURCE.with_name("py.typed").exists()

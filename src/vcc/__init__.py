@@ -10,7 +10,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from vcc.hosts.auto import enter
-from vcc.version import __version__ as __version__
 
 if TYPE_CHECKING:  # the table below, as type checkers read it; a test holds the two together
     from vcc.config import VccConfig as VccConfig
@@ -30,6 +29,7 @@ if TYPE_CHECKING:  # the table below, as type checkers read it; a test holds the
     from vcc.encode import encode as encode
     from vcc.hosts.compile import compile as compile
     from vcc.hosts.compile import compile_seconds as compile_seconds
+    from vcc.version import __version__ as __version__
     from vcc.wrapping import unwrap as unwrap
     from vcc.wrapping import wrap as wrap
 
@@ -57,6 +57,7 @@ PUBLIC = {  # name: the file that defines it, and what it is called there if not
     "write_cut": "vcc.core.cut",
 }
 __all__ = list(PUBLIC)
+FOUND = {**PUBLIC, "__version__": "vcc.version"}
 
 
 class Package(ModuleType):
@@ -67,9 +68,9 @@ class Package(ModuleType):
     """
 
     def __getattr__(self, name: str) -> Any:
-        if name not in PUBLIC:
+        if name not in FOUND:
             raise AttributeError(f"module 'vcc' has no attribute {name!r}")
-        module, _, attribute = PUBLIC[name].partition(":")
+        module, _, attribute = FOUND[name].partition(":")
         value = getattr(import_module(module), attribute or name)
         setattr(self, name, value)
         return value
