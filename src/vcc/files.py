@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from vcc.errors import UsageError
 
@@ -47,16 +48,39 @@ def sha256_of(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def one_at_a_time(lock: Path) -> Iterator[None]:
-    """Whoever comes second waits for the first. The system lets go of the lock however a process ends."""
+def one_at_a_time(lock: Path, refusal: Exception | None = None) -> Iterator[None]:
+    """Whoever comes second waits for the first or, with a `refusal`, is refused. The system lets go of the lock however
+    a process ends."""
     try:
         import fcntl
     except ImportError:  # a system without such locks
         yield
         return
     with lock.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (fcntl.LOCK_NB if refusal else 0))
+        except BlockingIOError as error:
+            raise refusal or error from error
+        _held.add(file)
+        try:
+            yield
+        finally:
+            _held.discard(file)
+
+
+_held: set[IO[str]] = set()
+
+
+def _let_go() -> None:
+    """In a forked process, such as one that loads data: it inherits locks, and would hold them for seconds after the
+    process that took them was killed."""
+    for file in _held:
+        file.close()
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
 
 
 def cache_folder() -> Path:

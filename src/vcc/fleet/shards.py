@@ -4,7 +4,6 @@ A shard holds the rows of some documents. Which documents those are, and what th
 metadata; where two shards hold the same document, the later one counts.
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -16,7 +15,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from vcc.errors import Failure, UsageError
-from vcc.files import write_whole
+from vcc.files import one_at_a_time, write_whole
 from vcc.fleet.job import Done, Job
 from vcc.fleet.sources import Item
 from vcc.fleet.table import Row, parquet_bytes
@@ -45,11 +44,7 @@ class Shards:
     def opened(self, job: Job) -> Iterator["Shards"]:
         """For one run at a time, of the job that the folder belongs to."""
         (self.folder / SHARDS).mkdir(parents=True, exist_ok=True)
-        with (self.folder / LOCK).open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise Failure(f"{self.folder} is in use by another run") from error
+        with one_at_a_time(self.folder / LOCK, Failure(f"{self.folder} is in use by another run")):
             self._check(job)
             last = max((int(path.stem) for path in self.paths()), default=0)
             yield replace(self, numbers=count(last + 1))

@@ -14,10 +14,10 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from vcc.errors import Failure
-from vcc.files import force, sha256_of
+from vcc.files import force, one_at_a_time, sha256_of
 
 MANIFEST = "manifest.json"
 FORMAT = 1  # raised when a new version writes what an old one cannot read
@@ -186,37 +186,11 @@ def set_aside(path: Path) -> Path:
 
 @contextlib.contextmanager
 def lock(root: Path) -> Iterator[None]:
-    """Two runs must not write into one folder. The system lets go of the lock however a process ends."""
-    try:
-        import fcntl
-    except ImportError:  # a system without such locks
-        yield
-        return
+    """Two runs must not write into one folder."""
     root.mkdir(parents=True, exist_ok=True)
-    with (root / ".lock").open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise CheckpointError(f"another run is writing into {root}: wait for it, or use another --out") from error
-        _held.add(file)
-        try:
-            yield
-        finally:
-            _held.discard(file)
-
-
-_held: set[IO[str]] = set()
-
-
-def _let_go() -> None:
-    """In a process that loads data: it inherits the lock, and would hold it for seconds after the run was killed."""
-    for file in _held:
-        file.close()
-    _held.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go)
+    refusal = CheckpointError(f"another run is writing into {root}: wait for it, or use another --out")
+    with one_at_a_time(root / ".lock", refusal):
+        yield
 
 
 def remove_leftovers(root: Path) -> None:
