@@ -7,9 +7,7 @@ Both may share the GPU, as above: then they train for the same time side by side
 `score` turns what was found into scores.
 """
 
-import contextlib
 import copy
-import fcntl
 import itertools
 import json
 import queue
@@ -34,6 +32,7 @@ from shipped_model.sources import SOURCES
 from shipped_model.ways import ReadByVcc, ReadByWindows, Way
 from vcc.commands.options import call
 from vcc.data.features import Frame
+from vcc.files import one_at_a_time
 from vcc.hosts.long_input import Wrapped
 from vcc.qa.model import QaModel
 from vcc.qa.settings import QaSettings, keep_settings, load_settings
@@ -88,7 +87,7 @@ def train(options: TrainOptions) -> None:
         tokenizer.save_pretrained(out / name)
         way.model.float()
     if options.examples:
-        with turn(out / "lock"):
+        with one_at_a_time(out / "lock"):  # what is timed has the machine for itself, where both ways run at once
             note |= find_all(way, data, options.examples, out / f"found-{name}.jsonl.xz")
     if device == "cuda":
         note |= {"gpu": torch.cuda.get_device_name(), "peak_gib": torch.cuda.max_memory_allocated() / 2**30}
@@ -121,14 +120,6 @@ def grow(model: Any, layers: int) -> None:
     while len(stack) < layers:
         stack.append(copy.deepcopy(stack[-1]))
     model.config.num_hidden_layers = len(stack)
-
-
-@contextlib.contextmanager
-def turn(path: Path) -> Iterator[None]:
-    """One after the other, where both ways run at once: what is timed has the machine for itself."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def practice_of(data: Prepared, options: TrainOptions, frame: Frame) -> Iterator[Lessons]:
