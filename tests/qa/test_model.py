@@ -10,7 +10,7 @@ from tests.documents import small_model
 from vcc.qa.calibration import Calibration
 from vcc.qa.clauses import CLAUSES
 from vcc.qa.model import QaModel
-from vcc.qa.second_look import Looks, for_clauses
+from vcc.qa.second_look import Looks, for_clauses, for_short_texts
 
 RNG = np.random.default_rng(0)
 DOCUMENTS = [RNG.integers(5, 60, n) for n in (90, 3, 33, 64)]
@@ -74,8 +74,10 @@ def test_no_answer_starts_or_ends_where_a_token_covers_nothing(looks: int) -> No
 def test_clauses_that_a_model_knows_by_heart_are_looked_for_in_a_way_of_their_own() -> None:
     for own, looks in ((Calibration(), for_clauses(12)), (None, Looks(12))):
         qa = qa_model(second_looks=12, clause_calibration=own)
-        assert qa.looks_for(qa.ids_of(CLAUSES[3].question)) == looks
-        assert qa.looks_for(QUESTIONS[0]) == Looks(12)
+        short = 12 * qa.config.window
+        assert qa.looks_for(qa.ids_of(CLAUSES[3].question), short + 1) == looks
+        assert qa.looks_for(QUESTIONS[0], short + 1) == Looks(12)
+        assert qa.looks_for(QUESTIONS[0], short) == for_short_texts(12)
 
 
 def test_positions_of_a_question_end_where_those_of_the_document_begin() -> None:

@@ -17,6 +17,7 @@ from vcc.qa.second_look import (
     Looks,
     best_nodes,
     for_clauses,
+    for_short_texts,
     look_again,
     passages_to_reread,
     with_a_chance,
@@ -115,6 +116,15 @@ def test_clauses_are_looked_for_at_more_places_where_there_is_one_and_nowhere_wh
     assert [span.score for span in beside.found[0]] == [-9.5] * 5, "what the first reading found"
     assert never.rounds_for([-9.5], looks) == 0 and never.rounds == []
     assert for_clauses(3).most == 3
+
+
+def test_in_short_texts_weak_pointers_are_followed_too() -> None:
+    hopeless = -BEHIND - 1  # as a span's lead: without a chance but for the first
+    looks = for_short_texts(12)
+    reader, careful = Sure([*DECIDED, UNDECIDED]), Sure([UNDECIDED])
+    assert reader.rounds_for([hopeless] * 3, looks) == 6 + 6 + 12
+    assert reader.rounds == [[6] * 3, [0, 0, 6]]
+    assert careful.rounds_for([hopeless], LOOKS) == 1, "in long ones they are not"
 
 
 def test_nodes_are_spans_of_the_document() -> None:

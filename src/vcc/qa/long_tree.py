@@ -163,7 +163,7 @@ def ask_long(
         best = [without_overlaps(spans, most)]
         if settings.second_looks:
             matches = best_matches(ids, [question], settings.matches)
-            looks_at = [qa.looks_for(question)]
+            looks_at = [qa.looks_for(question, len(ids))]
             best, number = look_again(qa.windows, ids, [question], best, nodes, matches, looks_at, most)
             looks += number
         found.append(tuple(best[0]))

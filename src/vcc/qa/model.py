@@ -27,7 +27,7 @@ from vcc.errors import ModelError, UsageError
 from vcc.hosts.long_input import Wrapped, find_encoder
 from vcc.qa.calibration import Calibration
 from vcc.qa.clauses import CLAUSES
-from vcc.qa.second_look import Looks, best_nodes, for_clauses, look_again
+from vcc.qa.second_look import Looks, best_nodes, for_clauses, for_short_texts, look_again
 from vcc.qa.settings import QaSettings, load_settings
 from vcc.qa.windows import Bools, Found, Ints, WindowReader, best_found, token_types
 from vcc.qa.words import best_matches
@@ -133,10 +133,12 @@ class QaModel:
         scores mean."""
         return self.settings.clause_calibration is not None and tuple(question.tolist()) in self.clauses
 
-    def looks_for(self, question: Ints) -> Looks:
-        """How many passages are read again for a question."""
+    def looks_for(self, question: Ints, n: int) -> Looks:
+        """How many passages of a document of n tokens are read again for a question."""
         most = self.settings.second_looks
-        return for_clauses(most) if self.knows(question) else Looks(most)
+        if self.knows(question):
+            return for_clauses(most)
+        return for_short_texts(most) if n <= most * self.config.window else Looks(most)
 
     def calibration_of(self, question: Ints) -> Calibration:
         """What the scores of its answers mean."""
@@ -263,7 +265,7 @@ class QaModel:
                     else [[] for _ in batch]
                 )
                 matches = best_matches(ids, batch, settings.matches)
-                looks_at = [self.looks_for(question) for question in batch]
+                looks_at = [self.looks_for(question, len(ids)) for question in batch]
                 spans, number = look_again(self.windows, ids, batch, spans, nodes, matches, looks_at, most, blank)
                 looks += number
             found += map(tuple, spans)

@@ -32,6 +32,7 @@ class Looks:
     none_below: float = -math.inf  # or none at all
     hopeless: float = -6.0  # no more than these few: nothing like an answer is in sight
     clear: float = 8.0  # nor where an answer leads clearly
+    weak: bool = False  # whether passages are read, too, to which hardly anything points
 
     def rounds(self, found: Sequence[Found]) -> tuple[int, int, int]:
         """Passages that are read together, then more while the question is undecided, from what was found first."""
@@ -43,6 +44,11 @@ class Looks:
     def undecided(self, found: Sequence[Found]) -> bool:
         """Whether more passages may change what is thought of a question."""
         return not found or self.hopeless < max(span.score for span in found) < self.clear
+
+
+def for_short_texts(most: int) -> Looks:
+    """For a text that a few more passages hold whole: what is left out by a guess is soon read."""
+    return Looks(most, 6, weak=True)
 
 
 def for_clauses(most: int) -> Looks:
@@ -109,7 +115,7 @@ def look_again(
     rooms = [room(question, windows.frame, windows.size) for question in questions]
     rooms = [size if size >= windows.size // 4 else 0 for size in rooms]
     waiting = [
-        passages_to_reread(with_a_chance(*pointers), size, len(ids), own.most)
+        passages_to_reread(pointers if own.weak else with_a_chance(*pointers), size, len(ids), own.most)
         for *pointers, size, own in zip(spans, nodes, matches, rooms, looks, strict=True)
     ]
     better: list[list[Found]] = [[] for _ in questions]
