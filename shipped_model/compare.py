@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 from transformers import AutoTokenizer
@@ -42,6 +42,11 @@ class CompareOptions:
     model: Annotated[Path, "folder of the model"] = SHIPPED
     questions: Annotated[int, "of each set"] = 24
     longest: Annotated[int, "tokens of a text; longer ones are left out"] = 12_000
+    ways: Annotated[tuple[Literal["vcc", "words", "windows"], ...], "to find what is read"] = (
+        "vcc",
+        "words",
+        "windows",
+    )
     threads: Annotated[int, "of a CPU"] = 2
 
 
@@ -76,7 +81,8 @@ def compare(options: CompareOptions) -> None:
     """F1 of the best span, whatever is thought of it, by each way on the same questions, with 95% intervals."""
     torch.set_num_threads(options.threads)
     qa = load_asker(str(options.model)).qa
-    ways: dict[str, Way] = {"vcc": ReadByVcc(qa), "words": ReadByWords(qa), "windows": ReadByWindows(qa.windows)}
+    known: dict[str, Way] = {"vcc": ReadByVcc(qa), "words": ReadByWords(qa), "windows": ReadByWindows(qa.windows)}
+    ways = {name: known[name] for name in options.ways}
     data, texts = load(options.prepared / "tokens.npz.xz"), load_texts(options.prepared)
     tokenizer = AutoTokenizer.from_pretrained(options.prepared)
     scores = json.loads(options.out.read_text()) if options.out.exists() else {}
