@@ -42,7 +42,7 @@ class CompareOptions:
     model: Annotated[Path, "folder of the model"] = SHIPPED
     questions: Annotated[int, "of each set"] = 24
     longest: Annotated[int, "tokens of a text; longer ones are left out"] = 12_000
-    ways: Annotated[tuple[Literal["vcc", "words", "windows"], ...], "to find what is read"] = (
+    ways: Annotated[tuple[Literal["vcc", "words", "windows"], ...], "of finding"] = (
         "vcc",
         "words",
         "windows",
