@@ -36,9 +36,7 @@ def reading(length: int) -> tuple[int, int]:
     return (min(288, length // 8), 80) if length <= 8192 else (32 if length <= 65_536 else 48, 90)
 
 
-def case(
-    length: int, mode: str, whole: bool | None, size: str, between: Callable[[], None] | None = None
-) -> dict[str, Any]:
+def case(length: int, mode: str, whole: bool, size: str, between: Callable[[], None] | None = None) -> dict[str, Any]:
     """Of one process: the first call, and the times of later ones. `between` them something else may be waited for."""
     import torch
     import transformers
@@ -64,7 +62,7 @@ def case(
     model = vcc.wrap(plain, settings).train(mode == "training")
     if "whole" in inspect.signature(vcc.compile).parameters:
         vcc.compile(model, whole=whole)
-    elif whole is not False:
+    elif whole:
         vcc.compile(model)
     else:
         raise SystemExit("this checkout compiles whole graphs only")

@@ -42,11 +42,7 @@ class CompareOptions:
     model: Annotated[Path, "folder of the model"] = SHIPPED
     questions: Annotated[int, "of each set"] = 24
     longest: Annotated[int, "tokens of a text; longer ones are left out"] = 12_000
-    ways: Annotated[tuple[Literal["vcc", "words", "windows"], ...], "of finding"] = (
-        "vcc",
-        "words",
-        "windows",
-    )
+    ways: Annotated[tuple[Literal["vcc", "words", "windows"], ...], "of finding"] = ("vcc", "words", "windows")
     threads: Annotated[int, "of a CPU"] = 2
 
 
@@ -87,15 +83,16 @@ def compare(options: CompareOptions) -> None:
     tokenizer = AutoTokenizer.from_pretrained(options.prepared)
     scores = json.loads(options.out.read_text()) if options.out.exists() else {}
     for name, pages in all_pages(data, options):
-        if name in scores or not pages:
+        left = [kind for kind in ways if kind not in scores.get(name, {})]
+        if not left or not pages:
             continue
         own = texts["squad" if name.startswith("hidden") else name]
-        scores[name] = {"tokens": sum(len(page.ids) for page in pages) // len(pages)}
-        for kind, way in ways.items():
+        scores.setdefault(name, {"tokens": sum(len(page.ids) for page in pages) // len(pages)})
+        for kind in left:
             lines = [
                 line(name, question, page, without_overlaps(found, KEPT))
                 for page in pages
-                for question, found in zip(page.questions, way.find(page), strict=True)
+                for question, found in zip(page.questions, ways[kind].find(page), strict=True)
             ]
             scores[name][kind] = answers(lines, own, tokenizer)
         options.out.write_text(json.dumps(scores, indent=1))

@@ -72,17 +72,21 @@ def other_masks() -> Batch:
     return Batch(batch.ids.masked_fill(real == 0, 0), real, vips)
 
 
+def operations(model: Any, batch: Batch) -> set[str]:
+    """The names of what a compiler is given to compile, as one graph."""
+    graphs: list[torch.fx.GraphModule] = []
+    torch._dynamo.reset()
+    graph = torch.compile(model, backend=lambda found, _: graphs.append(found) or found.forward, fullgraph=True)
+    graph(**batch.arguments("bert"))
+    (found,) = graphs
+    return {str(node.target) for node in found.graph.nodes}
+
+
 def test_compiled_inference_adds_to_the_tree_in_place_and_training_does_not() -> None:
     """A compiler copies the whole tree where it meets any other way of adding rows, and loses gradients with this."""
-    wrapped, batch = shallow("bert"), ragged()
     for learning in (False, True):
-        graphs: list[torch.fx.GraphModule] = []
-        torch._dynamo.reset()
-        graph = torch.compile(wrapped, backend=lambda found, _, graphs=graphs: graphs.append(found) or found.forward)
         with torch.set_grad_enabled(learning):
-            graph(**batch.arguments("bert"))
-        (found,) = graphs
-        names = {str(node.target) for node in found.graph.nodes}
+            names = operations(shallow("bert"), ragged())
         assert any("vcc.add_rows" in name for name in names) is not learning
         assert not any("index_add" in name for name in names)
 
@@ -94,22 +98,14 @@ def test_compiled_attention_knows_the_counts_of_its_keys(monkeypatch: pytest.Mon
     monkeypatch.setattr(sdpa, "cudnn_masks", lambda q: True)
     for limit in ("MANY_ROWS", "MANY_WINDOWS", "FEW"):
         monkeypatch.setattr(parts, limit, 1)
-    graphs: list[torch.fx.GraphModule] = []
-    graph = torch.compile(
-        shallow("bert"), backend=lambda found, _: graphs.append(found) or found.forward, fullgraph=True
-    )
     with torch.no_grad():
-        graph(**ragged().arguments("bert"))
-    names = [str(node.target) for node in graphs[0].graph.nodes]
+        names = operations(shallow("bert"), ragged())
     assert any("vcc.fused_attention" in name for name in names) and not any("scaled_dot" in name for name in names)
 
 
 def test_the_running_sums_of_a_batch_are_hidden_from_the_compiler() -> None:
-    graphs: list[torch.fx.GraphModule] = []
-    graph = torch.compile(shallow("bert"), backend=lambda found, _: graphs.append(found) or found.forward)
     with torch.no_grad():
-        graph(**ragged().arguments("bert"))
-    names = [str(node.target) for node in graphs[0].graph.nodes]
+        names = operations(shallow("bert"), ragged())
     assert any("vcc.running_count" in name for name in names) and not any("cumsum" in name for name in names)
 
 

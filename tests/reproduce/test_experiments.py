@@ -104,19 +104,14 @@ def test_nobody_waits_for_those_it_does_not_need_and_the_lonely_one_waits_for_al
 def test_what_finds_no_memory_beside_others_goes_on_alone(tmp_path: Path) -> None:
     full = "class OutOfMemoryError(Exception): pass\nraise OutOfMemoryError"
     beside = f"if not pathlib.Path({str(tmp_path / 'other')!r}).exists(): time.sleep(0.5); exec({full!r})"
-    greedy = Step(
-        "greedy",
-        (sys.executable, "-c", f"import pathlib, time\n{beside}\npathlib.Path({str(tmp_path / 'greedy')!r}).touch()"),
-        tmp_path / "greedy",
-        1.0,
-    )
+    greedy = writes(tmp_path, "greedy", code=f"exec({beside!r})")
     said: list[str] = []
     other = writes(tmp_path, "other", code="time.sleep(3)")
     assert run_steps([greedy, other], 2, None, said.append, lambda: None)
     assert said[2].startswith("out of memory beside others: greedy")
     assert said[3:] == ["done: other", "begins: greedy", "done: greedy"]
     said.clear()
-    always = Step("always", (sys.executable, "-c", full), tmp_path / "always", 1.0)
+    always = writes(tmp_path, "always", code=f"exec({full!r})")
     with pytest.raises(Failure, match="1 steps failed"):
         run_steps([always], 2, None, said.append, lambda: None)
     assert [line.partition(":")[0] for line in said] == ["begins", "out of memory beside others", "begins", "failed"]

@@ -281,7 +281,8 @@ def named(model: Wrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict
 
 
 def exporting() -> bool:
-    """Whether `torch.export` is at work, as it is by default. While torch 2.11 compiles, it says that it exports."""
+    """Whether `torch.export` is at work, with its default `strict=False`. While torch 2.11 compiles, it says that it
+    exports."""
     return torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
 
 

@@ -133,11 +133,11 @@ def draw(pictures: Sequence[Picture], path: Path) -> None:
         for number, (line, paper) in enumerate(lines):
             points = sorted((p for p in picture.points if (p.line, p.paper) == (line, paper)), key=lambda p: p.x)
             xs, ys = [p.x for p in points], [p.y for p in points]
-            marker = MARKERS[ours.index(line) % len(MARKERS)] if line in ours else "o"
             if line in ours:
-                color = OURS[ours.index(line) % len(OURS)]
+                place = ours.index(line)
+                color, marker = OURS[place % len(OURS)], MARKERS[place % len(MARKERS)]
             else:
-                color = OTHERS.get(line.lower()) or SPARE[unknown.index(line) % len(SPARE)]
+                color, marker = OTHERS.get(line.lower()) or SPARE[unknown.index(line) % len(SPARE)], "o"
             filled = "white" if paper else color
             style: dict[str, Any] = {"ls": ":" if paper else "-", "marker": "s" if paper else marker, "ms": 5, "lw": 1}
             axes.plot(xs, ys, label=f"{line}, paper" if paper else line, color=color, mfc=filled, **style)

@@ -24,17 +24,22 @@ class Table3(Experiment):
     def steps(self, at: Place) -> list[Step]:
         if at.scale == "paper":
             return steps_of(PAPER, at)
-        models = at.small.models or MODELS
-        found = steps.learning(at, models)
-        found += [steps.tune(at, model, TASK) for model in models]
-        return found + [
-            steps.score(at, TASK, model=model, length=n) for model in models for n in self.lengths(at, model)
-        ]
+        lengths = self.lengths(at)
+        found = steps.learning(at, list(lengths))
+        found += [steps.tune(at, model, TASK) for model in lengths]
+        return found + [steps.score(at, TASK, model=model, length=n) for model in lengths for n in lengths[model]]
 
-    def lengths(self, at: Place, model: str) -> list[int]:
-        """From an eighth of what it was tuned with to four times that, where there are positions for it."""
-        most = 2**62 if variant(model).kind in LONGER else reads(model, at.small.length, at.small.short)
-        return [n for n in (n * at.small.length // 4096 for n in LENGTHS) if n <= most]
+    def lengths(self, at: Place) -> dict[str, list[int]]:
+        """Of each model, from an eighth of what it was tuned with to four times that, where there are positions for
+        it."""
+        small = at.small
+        wanted = [n * small.length // 4096 for n in LENGTHS]
+
+        def readable(model: str) -> list[int]:
+            most = reads(model, small.length, small.short)
+            return wanted if variant(model).kind in LONGER else [n for n in wanted if n <= most]
+
+        return {model: readable(model) for model in small.models or MODELS}
 
     def report(self, at: Place) -> Report:
         points = tuple(Point("VCC-T5", r.length, dict(r.scores)["f1"], paper=True) for r in PAPER)
@@ -42,7 +47,6 @@ class Table3(Experiment):
         paper = table_of("The paper's table", PAPER, at)
         if at.scale == "paper":
             return Report(self.name, self.title, self.claim, (paper,), (picture,))
-        lengths = {model: self.lengths(at, model) for model in at.small.models or MODELS}
-        table, own = reports.by_length(at, TASK, lengths)
+        table, own = reports.by_length(at, TASK, self.lengths(at))
         notes = (f"Tuned at {at.small.length:,} tokens, read at every length.", reports.scale_of(at.small))
         return Report(self.name, self.title, self.claim, (table, paper), (own, picture), notes)
