@@ -189,6 +189,37 @@ def test_where_nothing_can_be_recorded_the_pieces_run(learning: bool, monkeypatc
         assert torch.equal(first, loss_of(model, run, 0)) and torch.equal(first, loss_of(model, plain, 0))
 
 
+@pytest.mark.parametrize("learning", [False, True])
+def test_where_nothing_can_be_recorded_a_whole_graph_takes_the_place(
+    learning: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once made, and only where pieces were not asked for."""
+
+    def record(*args: Any) -> None:
+        raise RuntimeError("out of memory")
+
+    made: list[Any] = []
+
+    def whole(*args: Any, **kwargs: Any) -> Any:
+        made.append(args)
+        return plain
+
+    monkeypatch.setattr(recorded, "record", record)
+    monkeypatch.setattr(recorded, "warm_up", lambda work, times: work())
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: object())
+    monkeypatch.setattr("vcc.hosts.compile.compiled", whole)
+    model = learner()
+    for asked, expected in ((None, 1), (False, 0)):
+        made.clear()
+        with torch.set_grad_enabled(learning):
+            run = CompiledGraphs(asked).graph(find_encoder(model), launch_bound=True)
+            run.pieces = plain
+            with pytest.warns(UserWarning, match="out of memory"):
+                first = loss_of(model, run, 0)
+            assert torch.equal(first, loss_of(model, run, 0)) and torch.equal(first, loss_of(model, plain, 0))
+        assert len(made) == expected
+
+
 def test_hooks_are_not_recorded() -> None:
     encoder = find_encoder(vcc.wrap(build("bert"), REAL))
     before = look(encoder)

@@ -5,6 +5,7 @@ import os
 import time
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -68,7 +69,8 @@ class CompiledGraphs:
 
     def graph(self, encoder: LongInputEncoder, launch_bound: bool) -> Any:
         """What its first call will compile. Where launching kernels costs more than running them, a CUDA graph launches
-        all of them: of pieces we make it, of a whole graph the compiler."""
+        all of them: of pieces we make it, of a whole graph the compiler. Pieces that cannot be recorded would be slow:
+        unless they were asked for, a whole graph takes their place."""
         recorded = launch_bound and can_record(encoder)
         learning = torch.is_grad_enabled()
         if self.whole or (self.whole is None and not recorded):
@@ -76,12 +78,13 @@ class CompiledGraphs:
             return MovesGradients(whole) if learning and launch_bound else whole
         if not recorded:
             return Pieces()
+        instead = partial(compiled, LongInputEncoder.encode_inputs) if self.whole is None else None
         if learning:
             self.turns = self.turns or Turns(torch.cuda.graph_pool_handle())
-            return RecordedWithGradients(Pieces(tuned=False), self.turns)
+            return RecordedWithGradients(Pieces(tuned=False), self.turns, instead)
         if self.memory is None:
             self.memory = torch.cuda.graph_pool_handle()
-        return Recorded(Pieces(tuned=False), self.memory)
+        return Recorded(Pieces(tuned=False), self.memory, instead)
 
 
 @dataclass(frozen=True)

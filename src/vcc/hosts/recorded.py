@@ -9,7 +9,7 @@ modules of anyone but torch, transformers and ourselves, or hooks, is not record
 
 import weakref
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -32,8 +32,10 @@ class Recorded:
     gives is overwritten by the next call, and all else that is computed on the way by other graphs that share its
     `memory`."""
 
-    def __init__(self, pieces: Any, memory: Any = None) -> None:
-        self.pieces, self.memory = pieces, memory
+    def __init__(self, pieces: Any, memory: Any = None, instead: Callable[[], Any] | None = None) -> None:
+        """`instead` makes what runs where recording fails: many pieces one by one are mostly Python. Unless given, they
+        run so."""
+        self.pieces, self.memory, self.instead = pieces, memory, instead
         self.seen: tuple[Any, ...] | None = None
         self.refused = False  # whether recording has failed
 
@@ -59,6 +61,7 @@ class Recorded:
                 self.seen = look(encoder)
             except RuntimeError as error:  # something waited for the device, or memory is short
                 self.refused = True
+                self.pieces = self.instead() if self.instead else self.pieces
                 warn_not_recorded("a pass is", error)
         return self.seen is not None
 
@@ -115,8 +118,8 @@ class RecordedWithGradients(Recorded):
     """The same for training. There is one place for what the backward pass needs of the forward pass: a call whose
     gradients are still to come is not overwritten, the next one runs without a graph."""
 
-    def __init__(self, pieces: Any, turns: Turns) -> None:
-        super().__init__(pieces, turns.memory)
+    def __init__(self, pieces: Any, turns: Turns, instead: Callable[[], Any] | None = None) -> None:
+        super().__init__(pieces, turns.memory, instead)
         self.turns = turns
 
     def __call__(
