@@ -64,6 +64,7 @@ class Lessons:
     types: Tensor
     outside: Tensor  # (W, n) neither passage nor CLS
     right: Tensor  # (2, W, n) right starts and ends; the CLS token where there is none
+    apart: Tensor  # (W,) whether these are several answers, and not several ways to say one
     taught: Tensor  # (W,) whether a teacher has been asked
     chances: Tensor  # (2, W, n) what it said
 
@@ -162,6 +163,7 @@ class Practice(IterableDataset[Lessons]):
         ids = np.zeros((number, n), np.int64)
         mask, types, outside = (np.zeros((number, n), bool) for _ in range(3))
         right, taught = np.zeros((2, number, n), bool), np.zeros(number, bool)
+        apart = np.array([all_apart(lesson.spans) for lesson in lessons])
         chances = np.zeros((2, number, n), np.float32)
         for i, lesson in enumerate(lessons):
             row = np.concatenate([frame.before, lesson.question, frame.between, lesson.passage, frame.after])
@@ -176,7 +178,7 @@ class Practice(IterableDataset[Lessons]):
                 for side in (0, 1):
                     np.add.at(chances[side, i], first + lesson.places[side].astype(np.int64), lesson.chances[side])
                     chances[side, i, 0] = lesson.none[side]
-        given = (ids, mask, types.astype(np.int64), outside, right, taught, chances)
+        given = (ids, mask, types.astype(np.int64), outside, right, apart, taught, chances)
         return Lessons(*(torch.from_numpy(part) for part in given))
 
 
@@ -198,18 +200,43 @@ def batches(practice: Practice, workers: int) -> Iterator[Lessons]:
     return iter(DataLoader(practice, batch_size=None, num_workers=workers, prefetch_factor=4 if workers else None))
 
 
-def practice_loss(model: Any, lessons: Lessons, soft: float) -> Tensor:
-    """-log P(one of the right places) and, `soft` of it, the cross entropy with what the teacher says."""
+def all_apart(spans: Sequence[Span]) -> bool:
+    """Whether there are several spans, and none overlaps another."""
+    edges = sorted(spans)
+    return len(edges) > 1 and all(a[1] < b[0] for a, b in zip(edges, edges[1:], strict=False))
+
+
+def places_loss(logs: Tensor, right: Tensor, each: Tensor) -> Tensor:
+    """(W,) -log P(one of the right places) or, where `each` (W,) of them is to be found, the mean of -log P(place).
+
+    logs, right (W, n). One of several answers is soon learned so well that nothing is left for the others.
+    """
+    one = -logs.masked_fill(~right, -torch.inf).logsumexp(1)
+    every = -logs.masked_fill(~right, 0.0).sum(1) / right.sum(1).clamp(min=1)
+    return torch.where(each, every, one)
+
+
+def practice_loss(model: Any, lessons: Lessons, soft: float, each: bool = False, before: Any = None) -> Tensor:
+    """The loss of the right places and, `soft` of it, the cross entropy with what the teacher says. `each`: several
+    answers are learned each. `before`: the model as it was teaches, too, wherever there is an answer."""
     device = model.device
-    ids, mask, types, outside, right, taught, chances = (
+    ids, mask, types, outside, right, apart, taught, chances = (
         part.to(device, non_blocking=True) for part in vars(lessons).values()
     )
-    with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-        out = model(input_ids=ids, attention_mask=mask, token_type_ids=types)
+
+    def logs_of(reader: Any) -> Iterator[Tensor]:
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            out = reader(input_ids=ids, attention_mask=mask, token_type_ids=types)
+        for logits in (out.start_logits, out.end_logits):
+            yield logits.float().masked_fill(outside, -1e4).log_softmax(1)
+
+    if before is not None:
+        with torch.no_grad():
+            chances = torch.stack([logs.exp() for logs in logs_of(before)])
+        taught = ~right[0, :, 0] & ~(apart & each)
     total = torch.zeros((), device=device)
-    for logits, places, said in zip((out.start_logits, out.end_logits), right, chances, strict=True):
-        logs = logits.float().masked_fill(outside, -1e4).log_softmax(1)
-        hard = -logs.masked_fill(~places, -1e4).logsumexp(1)
+    for logs, places, said in zip(logs_of(model), right, chances, strict=True):
+        hard = places_loss(logs, places, apart & each)
         share = said / said.sum(1, keepdim=True).clamp(min=1e-6)
         gentle = -(share * logs).sum(1)
         total = total + torch.where(taught, (1 - soft) * hard + soft * gentle, hard).mean()

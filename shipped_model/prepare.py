@@ -6,9 +6,8 @@ python -m shipped_model.prepare --data DATA --minilm FOLDER --out prepared
 import json
 import lzma
 import random
-import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +19,7 @@ from transformers import AutoTokenizer
 
 from shipped_model.data import ASKED, REWORDED, TWISTED, Ints, Prepared, Question, Unit, save
 from shipped_model.sources import SOURCES
+from shipped_model.twists import names_of, twist
 from shipped_model.wordings import WORDINGS
 from vcc.commands.options import call
 from vcc.data.example import Example
@@ -30,9 +30,8 @@ from vcc.tasks.hotpotqa import YES_NO, MultiHop
 from vcc.tasks.squad import Squad
 
 BOOK_TOKENS = {"train": 2_400_000, "validation": 600_000}
-TWISTED_SHARE = 0.3  # of SQuAD's questions, as many are asked with a name changed
+TWISTED_SHARE = 0.5  # of SQuAD's questions, as many are asked so that nothing answers them
 HELD_OUT = "Wuthering Heights"  # an example that ships with the package: not read in training
-NAME_OR_NUMBER = re.compile(r"(?<=\s)(?:[A-Z][\w'-]+(?: [A-Z][\w'-]+)*|\d[\d,.]*\d|\d)")
 
 
 @dataclass(frozen=True)
@@ -140,26 +139,6 @@ def without_yes_no(example: Example) -> Example:
         document=example.document[by:],
         answer_spans=tuple((a - by, b - by) for a, b in example.answer_spans if a >= by),
     )
-
-
-def names_of(examples: Iterable[Example]) -> dict[str, list[str]]:
-    """Names and numbers in the questions of each article."""
-    found: dict[str, list[str]] = {}
-    for example in examples:
-        found.setdefault(example.group, []).extend(NAME_OR_NUMBER.findall(example.question))
-    return {group: sorted(set(names)) for group, names in found.items()}
-
-
-def twist(example: Example, names: Sequence[str], chance: random.Random) -> str | None:
-    """The question with one name or number changed for another that its paragraph does not hold: no answer."""
-    inside = NAME_OR_NUMBER.findall(example.question)
-    old = chance.choice(inside) if inside else None
-    others = [
-        n
-        for n in names
-        if old and n[0].isdigit() == old[0].isdigit() and n not in example.document and n not in example.question
-    ]
-    return example.question.replace(old, chance.choice(others)) if old and others else None
 
 
 def book_text(split: str, source: str, tokenizer: Any) -> Ints:

@@ -59,6 +59,9 @@ class TrainOptions:
     practice: Annotated[int, "steps of practice in windows, for each batch of pages"] = 3
     taught: Annotated[Path | None, "what `teacher` said of the paragraphs"] = None
     soft: Annotated[float, "share of the teacher in what is learned where it was asked"] = 0.6
+    each: Annotated[bool, "learn each of several answers, not one of them"] = False
+    keep: Annotated[float, "share of what --model itself said before in what is learned where there is an answer"] = 0.0
+    clauses: Annotated[float, "how often a clause is practised in windows, beside a question of SQuAD's"] = 0.4
     workers: Annotated[int, "processes that make windows to practise on"] = 8
     contracts: Annotated[float, "share of the batches that are contracts"] = 0.4
     shortest: Annotated[int, "tokens in a page, at most, to begin with"] = 1_500
@@ -82,7 +85,7 @@ def train(options: TrainOptions) -> None:
     if options.minutes:
         mixture = Mixture(data, contracts=options.contracts, shortest=options.shortest, longest=options.longest)
         lessons = practice_of(data, options, Frame.of(tokenizer)) if options.practice else None
-        note |= learn(way, mixture, options.minutes, options.rate, lessons, options.practice, options.soft)
+        note |= learn(way, mixture, options, lessons)
         way.model.half().save_pretrained(out / name)
         tokenizer.save_pretrained(out / name)
         way.model.float()
@@ -105,13 +108,13 @@ def start(options: TrainOptions, tokenizer: Any, device: str) -> Way:
     model.eval()
     if options.way == "windows":
         frame, longest = Frame.of(tokenizer), QaSettings().longest_answer
-        return ReadByWindows(WindowReader(model.to(device), frame, COMPRESSED.window, longest))
+        return ReadByWindows(WindowReader(model.to(device), frame, COMPRESSED.window, longest), each=options.each)
     grow(model, options.layers)
     compressed = replace(COMPRESSED, window_layers=options.window_layers, score=options.score, budget=options.budget)
     model = vcc.wrap(model, compressed).to(device)
     looks = options.looks if options.way == "twice" else 0
     keep_settings(model.config, replace(load_settings(model.config), framed_windows=True, second_looks=looks))
-    return ReadByVcc(QaModel(model, tokenizer))
+    return ReadByVcc(QaModel(model, tokenizer), each=options.each)
 
 
 def grow(model: Any, layers: int) -> None:
@@ -124,7 +127,10 @@ def grow(model: Any, layers: int) -> None:
 
 def practice_of(data: Prepared, options: TrainOptions, frame: Frame) -> Iterator[Lessons]:
     """Windows to practise on, of all sets."""
-    shares = {f"{kind.name}_train": kind.share for kind in SOURCES} | {"squad2_train": 4.0, "cuad_train": 0.4}
+    shares = {f"{kind.name}_train": kind.share for kind in SOURCES} | {
+        "squad2_train": 4.0,
+        "cuad_train": options.clauses,
+    }
     shares = {name: share for name, share in shares.items() if name in data.units}
     others = [unit.ids for name in ("squad11_train", "medquad_train", "cuad_train") for unit in data.units[name]]
     filler = [data.books["train"].astype("int32"), np.concatenate(others)]
@@ -133,16 +139,13 @@ def practice_of(data: Prepared, options: TrainOptions, frame: Frame) -> Iterator
 
 
 def learn(
-    way: Way,
-    mixture: Mixture,
-    minutes: float,
-    rate: float,
-    lessons: Iterator[Lessons] | None = None,
-    practice: int = 0,
-    soft: float = 0.0,
-    every: int = 100,
+    way: Way, mixture: Mixture, options: TrainOptions, lessons: Iterator[Lessons] | None = None, every: int = 100
 ) -> dict[str, Any]:
     """AdamW with a linear schedule over wall-clock time; the head learns five times as fast."""
+    minutes, rate, before = options.minutes, options.rate, None
+    if options.keep:
+        before = copy.deepcopy(way.model).eval().requires_grad_(False)
+    soft = options.keep or options.soft
     model = way.model.train()
     head = {id(p) for p in model.qa_outputs.parameters()}
     groups = [
@@ -155,7 +158,11 @@ def learn(
         mixture.progress = (time.time() - start) / (60 * minutes)
         batches += 1
         asked += sum(len(page.questions) for page in pages)
-        practised = (practice_loss(model, next(lessons), soft) for _ in range(practice)) if lessons is not None else ()
+        practised = (
+            (practice_loss(model, next(lessons), soft, options.each, before) for _ in range(options.practice))
+            if lessons is not None
+            else ()
+        )
         for loss in itertools.chain(way.losses(pages), practised):
             part = (time.time() - start) / (60 * minutes)
             for group in optimizer.param_groups:

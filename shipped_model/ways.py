@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from shipped_model.data import Ints, Page, Question, Span
+from shipped_model.practice import all_apart, places_loss
 from vcc.config import VccConfig
 from vcc.core.cut import visited_nodes
 from vcc.core.tree import SegmentTree
@@ -42,9 +43,22 @@ def half(model: Any) -> torch.autocast:
     return torch.autocast(model.device.type, torch.bfloat16, enabled=model.device.type == "cuda")
 
 
-def loss_at(logits: Tensor, places: Sequence[Sequence[Span]]) -> Tensor:
-    """The loss of logits (Q, n, 2) with, for each question, the places of its right spans; none: no answer."""
-    return span_loss(logits[..., 0], logits[..., 1], pad_spans(places).to(logits.device))
+def loss_at(logits: Tensor, places: Sequence[Sequence[Span]], each: bool = False) -> Tensor:
+    """The loss of logits (Q, n, 2) with, for each question, the places of its right spans; none: no answer. `each`: of
+    several answers each is to be found."""
+    loss = span_loss(logits[..., 0], logits[..., 1], pad_spans(places).to(logits.device))
+    several = [i for i, spans in enumerate(places) if each and all_apart(spans)]
+    if not several:
+        return loss
+    rows = logits[several].float()
+    one = span_loss(rows[..., 0], rows[..., 1], pad_spans([places[i] for i in several]).to(logits.device))
+    right = torch.zeros(rows.shape, dtype=torch.bool)
+    for i, which in enumerate(several):
+        for a, b in places[which]:
+            right[i, a, 0] = right[i, b, 1] = True
+    logs, yes = rows.log_softmax(1), torch.ones(len(several), dtype=torch.bool, device=logits.device)
+    sides = [places_loss(logs[..., side], right[..., side].to(logits.device), yes) for side in (0, 1)]
+    return loss + (torch.stack(sides).mean() - one) * (len(several) / len(places))
 
 
 @dataclass
@@ -58,6 +72,7 @@ class ReadByVcc:
     choosing: float = 0.5  # weight of the loss that teaches which segments to open
     windows: int = 96  # in a step
     more: int = 1  # steps with windows alone, for each with a compressed reading: they are quick
+    each: bool = False  # whether each of several answers is learned, or one of them
     opened: list[float] = field(default_factory=list)  # for each answer, whether the last layer opened its segment
 
     @property
@@ -79,12 +94,12 @@ class ReadByVcc:
         config = replace(self.qa.config, budget=random.choice(BUDGETS))
         with half(self.model):
             logits, tree = self.forward(pages, config, steps.append)
-        spans = loss_at(logits, [[(1 + a, 1 + b) for a, b in question.spans] for question in questions])
+        spans = loss_at(logits, [[(1 + a, 1 + b) for a, b in question.spans] for question in questions], self.each)
         compressed = spans + self.choosing * self.choosing_loss(questions, tree, steps)
         if not self.qa.settings.second_looks:
             yield compressed
             return
-        windows = ReadByWindows(self.qa.windows, self.windows).losses(pages)
+        windows = ReadByWindows(self.qa.windows, self.windows, each=self.each).losses(pages)
         yield compressed + next(windows)
         yield from itertools.islice(windows, self.more)
 
@@ -134,6 +149,7 @@ class ReadByWindows:
     windows: WindowReader
     batch: int = 128  # windows in a step
     stride: int = 256
+    each: bool = False  # whether each of several answers is learned, or one of them
 
     @property
     def model(self) -> Any:
@@ -173,7 +189,8 @@ class ReadByWindows:
             pairs, spans = zip(*chosen[at : at + self.batch], strict=True)
             with half(self.model):
                 logits, first = self.forward(pairs)
-            yield loss_at(logits, [[(f + a, f + b) for a, b in some] for f, some in zip(first, spans, strict=True)])
+            places = [[(f + a, f + b) for a, b in some] for f, some in zip(first, spans, strict=True)]
+            yield loss_at(logits, places, self.each)
 
     @torch.inference_mode()
     def find(self, page: Page) -> Sequence[Sequence[Found]]:

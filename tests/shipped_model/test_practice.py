@@ -10,7 +10,7 @@ from transformers import BertConfig, BertForQuestionAnswering
 
 from shipped_model import practice
 from shipped_model.data import Question, Unit
-from shipped_model.practice import Practice, Taught, practice_loss
+from shipped_model.practice import Practice, Taught, all_apart, places_loss, practice_loss
 from vcc.data.features import Frame
 
 FRAME = Frame(np.array([101]), np.array([102]), np.array([102]), 1)
@@ -89,3 +89,37 @@ def test_the_loss_is_cross_entropy_with_the_right_places_and_with_the_teachers_c
             gentle = -(batch.chances[side, 0] * logs).sum().item()
             expected += (0.4 * hard + 0.6 * gentle) / 2
         assert practice_loss(model, batch, 0.6).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_each_of_several_answers_is_learned_where_they_are_apart() -> None:
+    logs = torch.randn(3, 8, dtype=torch.float64).log_softmax(1)
+    right = torch.zeros(3, 8, dtype=torch.bool)
+    right[0, [1, 5]] = right[1, [1, 5]] = right[2, 0] = True
+    found = places_loss(logs, right, torch.tensor([True, False, True]))
+    assert found[0].item() == pytest.approx(-(logs[0, 1] + logs[0, 5]).item() / 2)
+    assert found[1].item() == pytest.approx(-torch.logaddexp(logs[1, 1], logs[1, 5]).item())
+    assert found[2].item() == pytest.approx(-logs[2, 0].item())
+    assert all_apart([(5, 6), (1, 3)]) and not all_apart([(1, 5), (5, 6)]) and not all_apart([(1, 2)])
+
+
+def test_the_model_as_it_was_teaches_where_there_is_an_answer() -> None:
+    lessons, chance = made(60), random.Random(2)
+    unit = lessons.units["a_train"][0]
+    answered = lessons.paragraph("a_train", unit, unit.questions[0], 400, chance)
+    batch = lessons.collate([answered, replace(answered, spans=(), places=None)])
+    config = BertConfig(
+        vocab_size=700, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    torch.manual_seed(0)
+    model, before = (BertForQuestionAnswering(config).eval() for _ in range(2))
+    expected = 0.0
+    with torch.no_grad():
+        outs = [
+            one(input_ids=batch.ids, attention_mask=batch.mask, token_type_ids=batch.types) for one in (model, before)
+        ]
+        for side, name in enumerate(("start_logits", "end_logits")):
+            now, then = (getattr(out, name).masked_fill(batch.outside, -1e4).log_softmax(1) for out in outs)
+            hard = [-now[i][batch.right[side, i]].item() for i in range(2)]
+            gentle = -(then[0].exp() * now[0]).sum().item()
+            expected += (0.7 * hard[0] + 0.3 * gentle + hard[1]) / 4
+        assert practice_loss(model, batch, 0.3, before=before).item() == pytest.approx(expected, rel=1e-5)

@@ -26,7 +26,7 @@ from shipped_model.data import (
     load,
     save,
 )
-from shipped_model.ways import ReadByVcc, ReadByWindows
+from shipped_model.ways import ReadByVcc, ReadByWindows, loss_at
 from tests.documents import small_model
 from vcc.data.answers import without_overlaps
 from vcc.data.features import Frame
@@ -237,3 +237,16 @@ def test_an_unanswerable_question_is_asked_of_the_paragraph_it_is_about() -> Non
         ):
             next(way.losses([Page(ids, (asked,))]))
     assert sum(1500 in window for window in seen) >= 5 and len(seen) == 10
+
+
+def test_each_of_several_answers_counts_as_much() -> None:
+    logits = torch.randn(3, 9, 2, dtype=torch.float64)
+    places = [[(1, 2), (5, 6)], [(3, 4)], []]
+    logs = logits.log_softmax(1)
+    own = [
+        -(logs[0, [1, 5], 0].mean() + logs[0, [2, 6], 1].mean()) / 2,
+        -(logs[1, 3, 0] + logs[1, 4, 1]) / 2,
+        -logs[2, 0].mean(),
+    ]
+    assert loss_at(logits, places, each=True).item() == pytest.approx(sum(own).item() / 3, rel=1e-5)
+    assert loss_at(logits, places).item() < loss_at(logits, places, each=True).item()
