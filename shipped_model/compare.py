@@ -30,7 +30,7 @@ from vcc.qa.windows import Found, Passage, room
 from vcc.qa.words import best_matches
 
 SETS = ("timeqa", "fairytaleqa", "contractnli", "privacyqa", "medquad", "hotpot", "musique", "maud")
-HIDDEN_AT = (4_096, 8_192)
+HIDDEN_AT = (0, 4_096, 8_192)  # tokens of the documents that paragraphs are hidden in; 0: they stand alone
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ class CompareOptions:
     model: Annotated[Path, "folder of the model"] = SHIPPED
     questions: Annotated[int, "of each set"] = 24
     longest: Annotated[int, "tokens of a text; longer ones are left out"] = 12_000
+    hidden: Annotated[tuple[int, ...], "tokens of documents that the same paragraphs are hidden in"] = HIDDEN_AT
+    sets: Annotated[tuple[str, ...], "of questions; none: only hidden paragraphs"] = SETS
     ways: Annotated[tuple[Literal["vcc", "words", "windows"], ...], "of finding"] = ("vcc", "words", "windows")
     threads: Annotated[int, "of a CPU"] = 2
 
@@ -105,13 +107,14 @@ def all_pages(data: Prepared, options: CompareOptions) -> Iterator[tuple[str, li
     paragraphs = data.units["squad_validation"]
     asked = [(unit, q) for unit in paragraphs for q in unit.questions if q.spans]
     haystack = Haystack(data.books["validation"], paragraphs)
-    for length in HIDDEN_AT:
+    some = chance.sample(asked, min(options.questions, len(asked)))
+    for length in options.hidden:
         pages = []
-        for unit, question in chance.sample(asked, min(options.questions, len(asked))):
+        for unit, question in some:
             ids, (place,) = hide([unit], haystack, length, chance)
             pages.append(Page(ids, (moved(question, place),)))
         yield f"hidden-{length}", pages
-    for name in SETS:
+    for name in options.sets:
         units = [unit for unit in data.units.get(f"{name}_validation", ()) if 512 < len(unit.ids) <= options.longest]
         yield name, some_pages(units, options.questions, chance)
 
