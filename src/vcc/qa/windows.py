@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vcc.data.answers import ScoredSpan, best_spans_of_rows
+from vcc.data.answers import ScoredSpan, span_table
 from vcc.data.collate import NULL_POSITION, pad_ids
 from vcc.data.features import Frame
 
@@ -80,11 +80,16 @@ def window_logits(model: Any, given: Batch) -> Tensor:
 def best_found(logits: Tensor, starts: Sequence[int], top: int, longest: int) -> list[list[Found]]:
     """The best spans of each row of logits (R, 1 + n, 2). Place 0 is that of no answer, place 1 that of token starts[i]
     of the document."""
-    none = logits[:, NULL_POSITION].sum(1).tolist()
-    rows = best_spans_of_rows(logits[:, 1:, 0], logits[:, 1:, 1], top, longest)
+    spans = span_table(logits[:, 1:, 0], logits[:, 1:, 1], top, longest)
+    none = logits[:, NULL_POSITION].sum(1).double()[:, None, None].expand(-1, spans.shape[1], 1)
+    rows = torch.cat([spans, none], 2).tolist()  # the device is waited for once
     return [
-        [Found(span.first + start, span.last + start, span.score - null, null) for span in row]
-        for row, start, null in zip(rows, starts, none, strict=True)
+        [
+            Found(int(first) + start, int(last) + start, score - null, null)
+            for score, first, last, null in row
+            if score > -torch.inf
+        ]
+        for row, start in zip(rows, starts, strict=True)
     ]
 
 
