@@ -1,6 +1,8 @@
 """How a model answers is kept with it, under one key."""
 
+import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,3 +73,29 @@ def test_settings_that_cannot_be_used_say_why(kept: Any, word: str) -> None:
     model.config.qa = kept
     with pytest.raises(ModelError, match=word):
         Asker(model, small_model.tokenizer())
+
+
+def test_settings_are_parsed_once_until_the_configuration_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    qa = small_model.asker().qa
+    first, config = qa.settings, qa.model.config
+    assert qa.settings is first
+    keep_settings(config, GIVEN)
+    assert qa.settings == GIVEN
+    config.qa["calibration"]["lead"] = 0.3  # changed where it stands
+    assert qa.settings == replace(GIVEN, calibration=Calibration(0.3, 0.1, -1.5))
+    config.qa["framed_windows"] = 1  # equal to what it was, and wrong
+    with pytest.raises(ModelError, match="framed_windows=1"):
+        _ = qa.settings
+    config.qa = None
+    config.second_looks = 3  # as in older models
+    assert qa.settings == QaSettings(second_looks=3)
+    monkeypatch.setattr(QaSettings, "from_dict", lambda values: pytest.fail("parsed again"))
+    assert qa.settings == QaSettings(second_looks=3)
+
+
+def test_a_copy_has_settings_of_its_own() -> None:
+    qa = small_model.asker().qa
+    other, shallow = copy.deepcopy(qa), copy.copy(qa)
+    keep_settings(other.model.config, GIVEN)
+    assert other.settings == GIVEN and qa.settings == shallow.settings != GIVEN
+    assert replace(other, model=qa.model).settings == qa.settings

@@ -1,14 +1,12 @@
 """The fused kernel of `vcc.attention.kernels`, for CUDA: relative bias and window are made from the positions, tile by
 tile, and no (r, r) matrix is ever stored."""
 
-import os
-from importlib.util import find_spec
-
 import torch
 from torch import Tensor
 
 from vcc.attention.scoring import Scoring
 from vcc.core.rows import Rows, log_counts
+from vcc.has_triton import why_not_on
 
 
 def attend_triton(q: Tensor, k: Tensor, v: Tensor, rows: Rows, scoring: Scoring) -> Tensor:
@@ -46,15 +44,3 @@ def why_not_triton(q: Tensor, scoring: Scoring) -> str | None:
     if buckets & (buckets - 1):
         return f"the relative bias has {buckets} buckets; their number must be a power of 2"
     return None
-
-
-@torch.compiler.assume_constant_result
-def why_not_on(device: torch.device) -> str | None:
-    if find_spec("triton") is None:
-        return "Triton is not installed"
-    if device.type == "cuda":
-        major, minor = torch.cuda.get_device_capability(device)
-        return None if major >= 8 else f"the GPU has compute capability {major}.{minor}; it must be at least 8.0"
-    if os.environ.get("TRITON_INTERPRET") == "1":  # Triton runs its kernels in Python, for tests
-        return None
-    return f"the tensors are on {str(device)!r}, not on a CUDA device"

@@ -11,6 +11,9 @@ from torch.nn.functional import max_pool1d, pad
 from vcc.data.collate import IGNORED, NULL_POSITION
 from vcc.data.example import Example, Prediction
 from vcc.data.features import Features
+from vcc.has_triton import why_not_on
+
+KERNEL_TOKENS = 1024  # a program of the kernel keeps that many in registers
 
 
 @dataclass(frozen=True)
@@ -45,11 +48,27 @@ def best_spans(start: Tensor, end: Tensor, top: int, max_tokens: int) -> list[Sc
 
 
 def best_spans_of_rows(start: Tensor, end: Tensor, top: int, max_tokens: int) -> list[list[ScoredSpan]]:
-    """The same for each row of start and end (R, n), all rows at once. Costs R n for each of the `top` spans; nothing
-    waits for the device before the end."""
-    n, L = start.shape[1], min(max_tokens, start.shape[1])
-    if L < 1:
+    """The same for each row of start and end (R, n), all rows at once; nothing waits for the device before the end."""
+    rows = span_table(start, end, top, max_tokens).tolist()
+    return [[ScoredSpan(int(a), int(b), score) for score, a, b in row if score > -torch.inf] for row in rows]
+
+
+def span_table(start: Tensor, end: Tensor, top: int, max_tokens: int) -> Tensor:
+    """The same as numbers on the device, (R, spans, 3) float64: score, first, last. Where a row has no more spans, the
+    score is -inf, and the rest means nothing."""
+    n = start.shape[1]
+    if min(n, max_tokens) < 1:
         raise ValueError(f"max_tokens {max_tokens} must be at least 1, and the row not empty (it has {n} tokens)")
+    if start.is_cuda and max_tokens <= KERNEL_TOKENS and why_not_on(start.device) is None:
+        from vcc.data.kernels.best_spans import choose_spans as chosen_by_kernel
+
+        return chosen_by_kernel(start, end, min(top, n), max_tokens)
+    return choose_spans(start, end, min(top, n), max_tokens)
+
+
+def choose_spans(start: Tensor, end: Tensor, rounds: int, max_tokens: int) -> Tensor:
+    """A span for each of the rounds. Costs R n for each of them."""
+    n, L = start.shape[1], min(max_tokens, start.shape[1])
     margin = L - 1  # places before the first token, so that every start has so many before it
     start, end = (pad(logits.float(), (margin, 0), value=-torch.inf) for logits in (start, end))
     longer = pad(end, (0, margin), value=-torch.inf)[:, None]
@@ -57,7 +76,7 @@ def best_spans_of_rows(start: Tensor, end: Tensor, top: int, max_tokens: int) ->
     places, steps = torch.arange(margin + n, device=start.device), torch.arange(margin, device=start.device)
     taken = (places < margin).repeat(len(start), 1)
     found: list[Tensor] = []
-    for _ in range(min(top, n)):
+    for _ in range(rounds):
         score, first = (start + best).max(1, keepdim=True)
         first = first.clamp(min=margin)
         last = where.gather(1, first)
@@ -70,8 +89,7 @@ def best_spans_of_rows(start: Tensor, end: Tensor, top: int, max_tokens: int) ->
         nearer, back = end.gather(1, before).cummax(1)
         best.scatter_(1, before, torch.where(free, nearer, best.gather(1, before)))
         where.scatter_(1, before, torch.where(free, before.gather(1, back), where.gather(1, before)))
-    rows = torch.stack(found, 1).tolist()  # (R, top, 3)
-    return [[ScoredSpan(int(a), int(b), score) for score, a, b in row if score > -torch.inf] for row in rows]
+    return torch.stack(found, 1)
 
 
 def predict_spans(

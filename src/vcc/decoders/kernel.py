@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from vcc.attention.triton import why_not_on
 from vcc.decoders.config import DecoderConfig
 from vcc.decoders.layer import TreeLayer
 from vcc.decoders.tree import KeyTree
+from vcc.has_triton import why_not_on
 
 TYPES = (torch.bfloat16, torch.float16, torch.float32)
 

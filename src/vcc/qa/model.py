@@ -28,7 +28,7 @@ from vcc.hosts.long_input import Wrapped, find_encoder
 from vcc.qa.calibration import Calibration
 from vcc.qa.clauses import CLAUSES
 from vcc.qa.second_look import Looks, best_nodes, for_clauses, for_short_texts, look_again
-from vcc.qa.settings import QaSettings, load_settings
+from vcc.qa.settings import QaSettings, kept_values, settings_from
 from vcc.qa.windows import Bools, Found, Ints, WindowReader, best_found, token_types
 from vcc.qa.words import best_matches
 
@@ -76,6 +76,7 @@ class QaModel:
 
     model: Any
     tokenizer: Any
+    _parsed: dict[str, QaSettings] = field(default_factory=dict, init=False, repr=False)  # by the values they are from
 
     def __post_init__(self) -> None:
         name = type(self.model).__name__
@@ -94,7 +95,7 @@ class QaModel:
             raise ModelError(f"{type(self.tokenizer).__name__} gives no character offsets: a fast tokenizer is needed")
         if self.tokenizer.cls_token_id is None:
             raise ModelError(f"{type(self.tokenizer).__name__} has no CLS token, which stands for no answer")
-        load_settings(self.model.config)  # says what is wrong with them
+        _ = self.settings  # says what is wrong with them
 
     @property
     def config(self) -> VccConfig:
@@ -103,8 +104,15 @@ class QaModel:
 
     @property
     def settings(self) -> QaSettings:
-        """How it answers."""
-        return load_settings(self.model.config)
+        """How it answers, as its configuration says now. They are read with every question, and parsed once."""
+        kept = kept_values(self.model.config)
+        key = repr(kept)  # tells 1 from True and 1.0, which equality does not
+        settings = self._parsed.get(key)
+        if settings is None:
+            settings = settings_from(kept)
+            self._parsed.clear()
+            self._parsed[key] = settings
+        return settings
 
     @property
     def device(self) -> torch.device:

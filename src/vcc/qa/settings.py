@@ -63,12 +63,21 @@ def number(value: Any) -> bool:
 
 
 def load_settings(config: Any) -> QaSettings:
-    """The settings in a Hugging Face configuration: under one key or, in older models, under four."""
+    """The settings in a Hugging Face configuration."""
+    return settings_from(kept_values(config))
+
+
+def kept_values(config: Any) -> Any:
+    """As the configuration holds them: under one key or, in older models, under four."""
     kept = getattr(config, KEY, None)
     if kept is None:
         kept = {name: value for name in FORMER if (value := getattr(config, name, None)) is not None}
         if (lead := kept.pop("answer_lead", None)) is not None:  # as likely as not, where an answer just led enough
             kept["calibration"] = {"offset": -lead}
+    return kept
+
+
+def settings_from(kept: Any) -> QaSettings:
     try:
         return QaSettings.from_dict(kept)
     except (TypeError, ValueError) as error:

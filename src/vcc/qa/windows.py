@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vcc.data.answers import ScoredSpan, best_spans_of_rows
-from vcc.data.collate import NULL_POSITION, pad_ids
+from vcc.data.answers import ScoredSpan, span_table
+from vcc.data.collate import NULL_POSITION
 from vcc.data.features import Frame
 
 Ints = NDArray[np.integer]
@@ -50,14 +50,20 @@ def room(question: Ints, frame: Frame, window: int) -> int:
 
 def batch(pairs: Sequence[tuple[Ints, Ints]], frame: Frame) -> Batch:
     """The windows of questions and passages, padded to the longest."""
-    before = [np.concatenate([frame.before, question, frame.between]) for question, _ in pairs]
-    rows = [np.concatenate([one, passage, frame.after]) for one, (_, passage) in zip(before, pairs, strict=True)]
-    first = torch.tensor([len(one) for one in before])
-    end = first + torch.tensor([len(passage) for _, passage in pairs])
-    ids = pad_ids(rows)
-    places, sizes = torch.arange(ids.shape[1]), torch.tensor([len(row) for row in rows])
-    real = places < sizes[:, None]
-    return Batch(ids, real.long(), (real & (places >= first[:, None])) * frame.second_type, first, end)
+    head, middle, tail = len(frame.before), len(frame.between), len(frame.after)
+    first = np.array([head + len(question) + middle for question, _ in pairs])
+    end = first + np.array([len(passage) for _, passage in pairs])
+    ids = np.zeros((len(pairs), int(end.max()) + tail), np.int64)
+    ids[:, :head] = frame.before
+    for row, (question, passage), a, b in zip(ids, pairs, first.tolist(), end.tolist(), strict=True):
+        row[head : a - middle] = question
+        row[a - middle : a] = frame.between
+        row[a:b] = passage
+        row[b : b + tail] = frame.after
+    places = np.arange(ids.shape[1])
+    real = places < end[:, None] + tail
+    types = (real & (places >= first[:, None])) * np.int64(frame.second_type)
+    return Batch(*map(torch.from_numpy, (ids, real.astype(np.int64), types, first, end)))
 
 
 def token_types(config: Any, types: Tensor) -> dict[str, Tensor]:
@@ -80,11 +86,16 @@ def window_logits(model: Any, given: Batch) -> Tensor:
 def best_found(logits: Tensor, starts: Sequence[int], top: int, longest: int) -> list[list[Found]]:
     """The best spans of each row of logits (R, 1 + n, 2). Place 0 is that of no answer, place 1 that of token starts[i]
     of the document."""
-    none = logits[:, NULL_POSITION].sum(1).tolist()
-    rows = best_spans_of_rows(logits[:, 1:, 0], logits[:, 1:, 1], top, longest)
+    spans = span_table(logits[:, 1:, 0], logits[:, 1:, 1], top, longest)
+    none = logits[:, NULL_POSITION].sum(1).double()[:, None, None].expand(-1, spans.shape[1], 1)
+    rows = torch.cat([spans, none], 2).tolist()  # the device is waited for once
     return [
-        [Found(span.first + start, span.last + start, span.score - null, null) for span in row]
-        for row, start, null in zip(rows, starts, none, strict=True)
+        [
+            Found(int(first) + start, int(last) + start, score - null, null)
+            for score, first, last, null in row
+            if score > -torch.inf
+        ]
+        for row, start in zip(rows, starts, strict=True)
     ]
 
 
@@ -117,10 +128,11 @@ class WindowReader:
             given = batch([(questions[i], ids[start : start + rooms[i]]) for i, start in some], self.frame)
             logits, first = window_logits(self.model, given), given.first.tolist()
             if blank is not None:
-                inside = [blank[start : start + rooms[i]] for i, start in some]
-                rows = [np.concatenate([np.zeros(a, bool), one]) for a, one in zip(first, inside, strict=True)]
-                hidden = pad_ids(rows, 0, logits.shape[1]).bool().to(logits.device)
-                logits = logits.masked_fill(hidden[..., None], -torch.inf)
+                hidden = np.zeros(logits.shape[:2], bool)
+                for row, a, (i, start) in zip(hidden, first, some, strict=True):
+                    inside = blank[start : start + rooms[i]]
+                    row[a : a + len(inside)] = inside
+                logits = logits.masked_fill(torch.from_numpy(hidden).to(logits.device)[..., None], -torch.inf)
             starts = [1 + passage.start - a for passage, a in zip(some, first, strict=True)]
             for passage, spans in zip(some, best_found(logits, starts, top, self.longest_answer), strict=True):
                 found[passage.question] += spans

@@ -25,21 +25,24 @@ def best_matches(ids: Ints, questions: Sequence[Ints], top: int) -> list[list[Sc
 
     A piece without any match is not among them.
     """
-    asked = [np.unique(np.concatenate([single(question), pairs(question)])) for question in questions]
-    words = np.unique(np.concatenate(asked)) if asked else np.zeros(0, np.int64)
+    if not questions:
+        return []
+    asked = [np.concatenate([single(question), pairs(question)]) for question in questions]
+    words, which = np.unique(np.concatenate(asked), return_inverse=True)
+    holds = np.zeros((len(questions), len(words)), bool)  # each of its words once, however often it is asked
+    holds[np.repeat(np.arange(len(questions)), [len(own) for own in asked]), which] = True
     all_scores = word_scores(ids, words)
-    found = []
-    for own in asked:
-        scores = all_scores[np.searchsorted(words, own)].sum(0)
-        best = np.argsort(-scores, kind="stable")[:top]
-        found.append(
-            [
-                ScoredSpan(int(piece) * BLOCK, min((int(piece) + 2) * BLOCK, len(ids)) - 1, float(scores[piece]))
-                for piece in best
-                if scores[piece] > 0
-            ]
-        )
-    return found
+    scores = np.stack([all_scores[own].sum(0) for own in holds])
+    best = np.argsort(-scores, axis=1, kind="stable")[:, :top]
+    rows = zip(best.tolist(), np.take_along_axis(scores, best, 1).tolist(), strict=True)
+    return [
+        [
+            ScoredSpan(piece * BLOCK, min((piece + 2) * BLOCK, len(ids)) - 1, score)
+            for piece, score in zip(*row, strict=True)
+            if score > 0
+        ]
+        for row in rows
+    ]
 
 
 def single(ids: Ints) -> Ints:
@@ -58,12 +61,20 @@ def word_scores(ids: Ints, words: Ints) -> Floats:
     times = np.zeros((len(words), blocks), np.int32)
     for first in range(0, len(ids) if len(words) else 0, AT_ONCE):
         some = ids[first : first + AT_ONCE + 1]  # the last has a neighbour, and is the next turn's first
-        for numbers in (single(some[:AT_ONCE]), pairs(some)):
-            which = np.searchsorted(words, numbers).clip(max=len(words) - 1)
-            at = np.flatnonzero(words[which] == numbers)
-            np.add.at(times, (which[at], (first + at) // BLOCK), 1)
+        known = np.isin(some, words >> 32)  # tokens of questions: only these are looked for among the words
+        here = -(-len(some[:AT_ONCE]) // BLOCK)
+        for numbers, maybe in ((single(some[:AT_ONCE]), known[:AT_ONCE]), (pairs(some), known[:-1] & known[1:])):
+            at = np.flatnonzero(maybe)
+            which = np.searchsorted(words, numbers[at]).clip(max=len(words) - 1)
+            found = words[which] == numbers[at]
+            cells = which[found] * here + at[found] // BLOCK
+            counts = np.bincount(cells, minlength=len(words) * here).reshape(len(words), here)
+            times[:, first // BLOCK : first // BLOCK + here] += counts
     times = times[:, :-1] + times[:, 1:]
+    scores = np.zeros(times.shape)
+    there = times.any(1)  # of several questions, most words stand nowhere in a document
+    times = times[there]
     holding = (times > 0).sum(1, keepdims=True)
     rarity = np.log1p((times.shape[1] - holding + 0.5) / (holding + 0.5))
-    scores: Floats = rarity * times * (SATURATION + 1) / (times + SATURATION)
+    scores[there] = rarity * times * (SATURATION + 1) / (times + SATURATION)
     return scores

@@ -1,0 +1,1 @@
+"""The choice of spans, as a Triton kernel."""
