@@ -33,6 +33,7 @@ class SpeedOptions:
     contracts: Annotated[int, "of the 62 for validation"] = 31
     longest: Annotated[int, "tokens of a contract; longer ones are left out"] = 10**6
     threads: Annotated[int, "of a CPU"] = 2
+    half: Annotated[bool, "compute in 16 bits, for a GPU"] = False
 
 
 def speed(options: SpeedOptions) -> None:
@@ -41,6 +42,9 @@ def speed(options: SpeedOptions) -> None:
     ours = load_asker(str(options.model)).qa
     size = BertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)
     minilm = BertForQuestionAnswering(size).eval().to(ours.device)
+    if options.half:
+        ours.model.half()
+        minilm.half()
     ways: dict[str, Way] = {
         "vcc": ReadByVcc(ours),
         "windows": ReadByWindows(WindowReader(minilm, ours.frame, 512, ours.settings.longest_answer)),
