@@ -147,8 +147,8 @@ def test_reading_in_steps_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     asker, document = small_model.asker(), small_model.document()
     whole = asker.index(document).tree
     seen: list[tuple[int, int]] = []
-    monkeypatch.setattr("vcc.qa.model.READ_AT_ONCE", 32)
-    assert whole.length < READ_AT_ONCE
+    monkeypatch.setattr("vcc.qa.model.READ_AT_ONCE", {"cpu": 32})
+    assert whole.length < READ_AT_ONCE["cpu"]
     index = asker.index(document, lambda done, total: seen.append((done, total)))
     parts = index.tree.differences
     for part, expected in zip((index.tree.means, *parts), (whole.means, *whole.differences), strict=True):

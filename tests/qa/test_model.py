@@ -29,7 +29,7 @@ def test_documents_read_together_in_pieces_are_each_as_if_read_alone(
 ) -> None:
     qa, owner = qa_model(framed_windows=framed), torch.tensor([3, 0, 2, 1])
     whole = qa.read(DOCUMENTS)
-    monkeypatch.setattr("vcc.qa.model.READ_AT_ONCE", 32)
+    monkeypatch.setattr("vcc.qa.model.READ_AT_ONCE", {"cpu": 32})
     with torch.no_grad():
         together = qa.read(DOCUMENTS)
         torch.testing.assert_close(together.means, whole.means, atol=1e-5, rtol=1e-5)
