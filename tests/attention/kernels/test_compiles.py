@@ -1,30 +1,10 @@
 """What the interpreter cannot see: that the kernels compile for a GPU, and how often. No GPU is needed."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
+from tests.hopper import compiled_for_hopper
+
 SCRIPT = """
-import torch, triton
-from triton.backends.compiler import GPUTarget
-from triton.runtime import driver, jit
-
-class Hopper:
-    def get_current_target(self): return GPUTarget("cuda", 90, 32)
-    def get_current_device(self): return 0
-    def get_current_stream(self, device=None): return 0
-
-driver.set_active(Hopper())
-run, kernels = jit.JITFunction.run, {}
-
-def compile_only(self, *args, grid, warmup, **options):
-    kernel = run(self, *args, grid=grid, warmup=True, **options)
-    kernels[kernel.hash] = (self.__name__, kernel)
-
-jit.JITFunction.run = compile_only
-
 from vcc.attention.scoring import RelativeBias
 from vcc.attention.kernels import relative_attention as module
 
@@ -57,8 +37,4 @@ print(sorted(name for name, _ in kernels.values()))
 
 @pytest.mark.slow
 def test_kernels_compile_once_for_all_lengths_and_use_the_matrix_units_of_hopper():
-    pytest.importorskip("triton", reason="Triton is not installed")
-    environment = {**os.environ, "TRITON_INTERPRET": "0"}
-    done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "_neighbour_kernel" in done.stdout
+    assert "_neighbour_kernel" in compiled_for_hopper(SCRIPT)

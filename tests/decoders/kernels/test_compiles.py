@@ -1,30 +1,10 @@
 """What the interpreter cannot see: that the kernels compile for a GPU, once for all lengths. No GPU is needed."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
+from tests.hopper import compiled_for_hopper
+
 SCRIPT = """
-import torch
-from triton.backends.compiler import GPUTarget
-from triton.runtime import driver, jit
-
-class Hopper:
-    def get_current_target(self): return GPUTarget("cuda", 90, 32)
-    def get_current_device(self): return 0
-    def get_current_stream(self, device=None): return 0
-
-driver.set_active(Hopper())
-run, kernels = jit.JITFunction.run, {}
-
-def compile_only(self, *args, grid, warmup, **options):
-    kernel = run(self, *args, grid=grid, warmup=True, **options)
-    kernels[kernel.hash] = (self.__name__, kernel)
-
-jit.JITFunction.run = compile_only
-
 from vcc.decoders.config import DecoderConfig
 from vcc.decoders.kernel import step_by_kernel
 from vcc.decoders.layer import TreeLayer
@@ -52,9 +32,6 @@ print(sorted(name for name, _ in kernels.values()), same)
 
 @pytest.mark.slow
 def test_kernels_compile_for_hopper() -> None:
-    pytest.importorskip("triton", reason="Triton is not installed")
-    environment = {**os.environ, "TRITON_INTERPRET": "0"}
-    done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    told = compiled_for_hopper(SCRIPT)
     for kernel in ("attend_nodes", "attend_rows", "choose_nodes", "join", "share_nodes"):
-        assert kernel in done.stdout
+        assert kernel in told
