@@ -1,4 +1,4 @@
-"""The same reader, three ways to find what it reads: VCC, the 12 best passages by BM25, and every window. On a CPU.
+"""The same reader, three ways to find what it reads: VCC, the 12 best passages by BM25, and every window.
 
     python -m shipped_model.compare --prepared prepared --questions 24 --out results/compare.json
 
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import torch
 from transformers import AutoTokenizer
@@ -29,7 +29,8 @@ from vcc.qa.second_look import passages_to_reread
 from vcc.qa.windows import Found, Passage, room
 from vcc.qa.words import best_matches
 
-SETS = ("timeqa", "fairytaleqa", "contractnli", "privacyqa", "medquad", "hotpot", "musique", "maud")
+Set = Literal["timeqa", "fairytaleqa", "contractnli", "privacyqa", "medquad", "hotpot", "musique", "maud"]
+SETS: tuple[Set, ...] = get_args(Set)
 HIDDEN_AT = (0, 4_096, 8_192)  # tokens of the documents that paragraphs are hidden in; 0: they stand alone
 
 
@@ -43,7 +44,7 @@ class CompareOptions:
     questions: Annotated[int, "of each set"] = 24
     longest: Annotated[int, "tokens of a text; longer ones are left out"] = 12_000
     hidden: Annotated[tuple[int, ...], "tokens of documents that the same paragraphs are hidden in"] = HIDDEN_AT
-    sets: Annotated[tuple[str, ...], "of questions; none: only hidden paragraphs"] = SETS
+    sets: Annotated[tuple[Set, ...], 'of questions; "": only hidden paragraphs'] = SETS
     ways: Annotated[tuple[Literal["vcc", "words", "windows"], ...], "of finding"] = ("vcc", "words", "windows")
     threads: Annotated[int, "of a CPU"] = 2
 

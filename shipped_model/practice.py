@@ -216,16 +216,21 @@ def places_loss(logs: Tensor, right: Tensor, each: Tensor) -> Tensor:
     return torch.where(each, every, one)
 
 
+def half(model: Any) -> torch.autocast:
+    """bf16 on a GPU. Enter it anew for each step: it keeps its copies of the weights until it is left."""
+    return torch.autocast(model.device.type, torch.bfloat16, enabled=model.device.type == "cuda")
+
+
 def practice_loss(model: Any, lessons: Lessons, soft: float, each: bool = False, before: Any = None) -> Tensor:
     """The loss of the right places and, `soft` of it, the cross entropy with what the teacher says. `each`: several
-    answers are learned each. `before`: the model as it was teaches, too, wherever there is an answer."""
+    answers are learned each. `before`: the model as it was teaches instead, wherever there is an answer."""
     device = model.device
     ids, mask, types, outside, right, apart, taught, chances = (
         part.to(device, non_blocking=True) for part in vars(lessons).values()
     )
 
     def logs_of(reader: Any) -> Iterator[Tensor]:
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        with half(model):
             out = reader(input_ids=ids, attention_mask=mask, token_type_ids=types)
         for logits in (out.start_logits, out.end_logits):
             yield logits.float().masked_fill(outside, -1e4).log_softmax(1)

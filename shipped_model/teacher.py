@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from transformers import AutoModel, AutoTokenizer
 
 from shipped_model.data import ASKED, Ints, Prepared, Question, Unit, load, save
-from shipped_model.practice import SIZE, Lesson, Practice, batches, practice_loss
+from shipped_model.practice import SIZE, Lesson, Practice, batches, half, practice_loss
 from shipped_model.prepare import squad_halves
 from shipped_model.score import auc
 from shipped_model.sources import SOURCES
@@ -202,7 +202,7 @@ def judged(reader: Reader, practice: Practice, name: str) -> Iterator[tuple[list
         asks = [q.ids[:QUESTION] for _, q in some]
         rows = practice.collate([Lesson(q, t[: SIZE - 3 - len(q)], ()) for q, t in zip(asks, texts, strict=True)])
         ids, mask, outside = (part.to(reader.device) for part in (rows.ids, rows.mask, rows.outside))
-        with torch.autocast(reader.device.type, torch.bfloat16, enabled=reader.device.type == "cuda"):
+        with half(reader):
             out = reader(ids, mask)
         logits = torch.stack([out.start_logits, out.end_logits]).float().masked_fill(outside, -1e4)
         yield [(i, q, len(ask) + 2) for (i, q), ask in zip(some, asks, strict=True)], logits.log_softmax(2)

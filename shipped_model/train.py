@@ -32,6 +32,7 @@ from shipped_model.sources import SOURCES
 from shipped_model.ways import ReadByVcc, ReadByWindows, Way
 from vcc.commands.options import call
 from vcc.data.features import Frame
+from vcc.errors import UsageError
 from vcc.files import one_at_a_time
 from vcc.hosts.long_input import Wrapped
 from vcc.qa.model import QaModel
@@ -68,6 +69,12 @@ class TrainOptions:
     longest: Annotated[int, "and at the end"] = 98_304
     looks: Annotated[int, "passages that are read again, at most"] = 12
     model: Annotated[Path | None, "go on with this one, or only score it with --minutes 0"] = None
+
+    def __post_init__(self) -> None:
+        if self.keep and self.model is None:
+            raise UsageError(f"--keep is {self.keep}: what --model said before is to be learned, and none is given")
+        if self.keep and self.taught is not None:
+            raise UsageError(f"--keep is {self.keep}, and --taught is {self.taught}: only one of them can teach")
 
 
 def train(options: TrainOptions) -> None:
@@ -142,10 +149,8 @@ def learn(
     way: Way, mixture: Mixture, options: TrainOptions, lessons: Iterator[Lessons] | None = None, every: int = 100
 ) -> dict[str, Any]:
     """AdamW with a linear schedule over wall-clock time; the head learns five times as fast."""
-    minutes, rate, before = options.minutes, options.rate, None
-    if options.keep:
-        before = copy.deepcopy(way.model).eval().requires_grad_(False)
-    soft = options.keep or options.soft
+    minutes, rate, soft = options.minutes, options.rate, options.keep or options.soft
+    before = copy.deepcopy(way.model).eval().requires_grad_(False) if options.keep else None
     model = way.model.train()
     head = {id(p) for p in model.qa_outputs.parameters()}
     groups = [

@@ -15,12 +15,11 @@ import torch
 from torch import Tensor
 
 from shipped_model.data import Ints, Page, Question, Span
-from shipped_model.practice import all_apart, places_loss
+from shipped_model.practice import all_apart, half, places_loss
 from vcc.config import VccConfig
 from vcc.core.cut import visited_nodes
 from vcc.core.tree import SegmentTree
-from vcc.data.collate import pad_spans
-from vcc.data.losses import span_loss
+from vcc.data.collate import NULL_POSITION
 from vcc.encode import Step, Watch
 from vcc.qa.model import QaModel
 from vcc.qa.settings import QaSettings
@@ -38,27 +37,17 @@ class Way(Protocol):
     def find(self, page: Page) -> Sequence[Sequence[Found]]: ...
 
 
-def half(model: Any) -> torch.autocast:
-    """bf16 on a GPU. Enter it anew for each step: it keeps its copies of the weights until it is left."""
-    return torch.autocast(model.device.type, torch.bfloat16, enabled=model.device.type == "cuda")
-
-
 def loss_at(logits: Tensor, places: Sequence[Sequence[Span]], each: bool = False) -> Tensor:
     """The loss of logits (Q, n, 2) with, for each question, the places of its right spans; none: no answer. `each`: of
     several answers each is to be found."""
-    loss = span_loss(logits[..., 0], logits[..., 1], pad_spans(places).to(logits.device))
-    several = [i for i, spans in enumerate(places) if each and all_apart(spans)]
-    if not several:
-        return loss
-    rows = logits[several].float()
-    one = span_loss(rows[..., 0], rows[..., 1], pad_spans([places[i] for i in several]).to(logits.device))
-    right = torch.zeros(rows.shape, dtype=torch.bool)
-    for i, which in enumerate(several):
-        for a, b in places[which]:
-            right[i, a, 0] = right[i, b, 1] = True
-    logs, yes = rows.log_softmax(1), torch.ones(len(several), dtype=torch.bool, device=logits.device)
-    sides = [places_loss(logs[..., side], right[..., side].to(logits.device), yes) for side in (0, 1)]
-    return loss + (torch.stack(sides).mean() - one) * (len(several) / len(places))
+    none = ((NULL_POSITION, NULL_POSITION),)
+    edges = torch.tensor([(i, *span) for i, spans in enumerate(places) for span in spans or none]).to(logits.device)
+    right = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device)
+    for side in (0, 1):
+        right[edges[:, 0], edges[:, 1 + side], side] = True
+    apart = torch.tensor([each and all_apart(spans) for spans in places], device=logits.device)
+    logs = logits.float().log_softmax(1)
+    return torch.stack([places_loss(logs[..., side], right[..., side], apart) for side in (0, 1)]).mean()
 
 
 @dataclass

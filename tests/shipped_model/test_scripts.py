@@ -14,6 +14,7 @@ from shipped_model.data import Mixture, Prepared, Question, Unit, save
 from tests.documents import small_model
 from vcc.commands.options import call
 from vcc.documents.shipped import load_asker
+from vcc.errors import UsageError
 
 SCRIPTS = {
     "prepare": prepare.prepare,
@@ -94,3 +95,9 @@ def test_contracts_are_timed_with_the_products_own_loader(prepared: Path, capsys
     call(speed.speed, ["--prepared", str(prepared), "--model", model, "--contracts", "1"], "speed")
     torch.set_num_threads(threads)
     assert "1 contracts of 150 tokens on average" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("also", [{}, {"model": Path("m"), "taught": Path("t")}])
+def test_one_teacher_and_it_must_be_there(also: dict[str, Path]) -> None:
+    with pytest.raises(UsageError, match="--keep is 0.4"):
+        train.TrainOptions(Path("prepared"), "twice", keep=0.4, **also)
