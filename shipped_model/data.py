@@ -17,6 +17,7 @@ Span = tuple[int, int]  # first and last token, both included
 
 SENTENCE_END = 1012  # "." in BERT's vocabulary
 ASKED, REWORDED, TWISTED = 0, 1, 2  # as published; shorter words for the same; changed so that nothing answers it
+SUPPORTED, CONTRADICTED, ABSENT = 3, 4, 5  # statements, by what their document says of them
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from shipped_model.data import ASKED, Ints, Question, Span, Unit
 from vcc.data.features import Frame
 
 SIZE = 512  # tokens in a window
-ALONE = 0.5  # the share of paragraphs that nothing stands around
+ALONE = 0.4  # the share of paragraphs that nothing stands around
+NEIGHBOURS = 0.6  # of the others, the share that stands among paragraphs of its own article, as in a document
 UNANSWERED = 0.15  # the share of questions that meet a passage without their answer
 POOL = 2048  # lessons that are sorted by length, so that batches hold little padding
 TOKENS = 65_536  # in a batch
@@ -146,9 +147,14 @@ class Practice(IterableDataset[Lessons]):
         if chance.random() > self.alone:
             free = chance.randrange(room - len(unit.ids) + 1)
             first = chance.randrange(free + 1)
-            text = chance.choice(self.filler)
-            start = chance.randrange(max(len(text) - free, 1))
-            before, after = text[start : start + first], text[start + first : start + free]
+            text = self.neighbours(name, unit, question, chance)
+            if text is None:
+                text = chance.choice(self.filler)
+                start = chance.randrange(max(len(text) - free, 1))
+                before, after = text[start : start + first], text[start + first : start + free]
+            else:
+                before, after = text[: len(text) // 2][-first:] if first else before, text[len(text) // 2 :]
+                after = after[: free - first]
         by = len(before)
         passage = np.concatenate([before, unit.ids, after])
         spans = tuple((a + by, b + by) for a, b in question.spans)
@@ -157,6 +163,16 @@ class Practice(IterableDataset[Lessons]):
             return Lesson(question.ids, passage, spans)
         i = question.number
         return Lesson(question.ids, passage, spans, said.places[:, i] + by, said.chances[:, i], said.none[:, i])
+
+    def neighbours(self, name: str, unit: Unit, question: Question, chance: random.Random) -> Ints | None:
+        """Two other paragraphs of the article, if they do not hold the answer, too."""
+        article = self.owned[name][unit.owner]
+        if len(article) < 3 or chance.random() > NEIGHBOURS:
+            return None
+        text = np.concatenate([other.ids for other in chance.sample(article, 3) if other is not unit][:2])
+        words = text.astype(np.uint16).tobytes()
+        answers = (unit.ids[a : b + 1].astype(np.uint16).tobytes() for a, b in question.spans)
+        return None if any(answer in words for answer in answers) else text
 
     def collate(self, lessons: Sequence[Lesson]) -> Lessons:
         n, number, frame = rounded(max(map(len, lessons))), len(lessons), self.frame

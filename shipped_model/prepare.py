@@ -7,7 +7,7 @@ import json
 import lzma
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,20 +17,32 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
-from shipped_model.data import ASKED, REWORDED, TWISTED, Ints, Prepared, Question, Unit, save
-from shipped_model.sources import SOURCES
+from shipped_model.data import (
+    ABSENT,
+    ASKED,
+    CONTRADICTED,
+    REWORDED,
+    SUPPORTED,
+    TWISTED,
+    Ints,
+    Prepared,
+    Question,
+    Unit,
+    save,
+)
+from shipped_model.sources import SOURCES, contracts
 from shipped_model.twists import names_of, twist
 from shipped_model.wordings import WORDINGS
 from vcc.commands.options import call
 from vcc.data.example import Example
 from vcc.data.features import token_spans, tokenize_text
 from vcc.data.records import load_records
-from vcc.tasks.cuad import Cuad
 from vcc.tasks.hotpotqa import YES_NO, MultiHop
 from vcc.tasks.squad import Squad
 
 BOOK_TOKENS = {"train": 2_400_000, "validation": 600_000}
 TWISTED_SHARE = 0.5  # of SQuAD's questions, as many are asked so that nothing answers them
+VERDICTS = {"Entailment": SUPPORTED, "Contradiction": CONTRADICTED, "NotMentioned": ABSENT}
 HELD_OUT = "Wuthering Heights"  # an example that ships with the package: not read in training
 
 
@@ -52,8 +64,12 @@ def prepare(options: PrepareOptions) -> None:
     sets = {
         f"{name}_{split}": list(task.load(split, source))  # type: ignore[attr-defined]
         for split in ("train", "validation")
-        for name, task in (("cuad", Cuad()), ("hotpot", MultiHop("hotpotqa")), ("musique", MultiHop("musique")))
+        for name, task in (("hotpot", MultiHop("hotpotqa")), ("musique", MultiHop("musique")))
     }
+    for split in ("train", "validation", "test"):
+        sets[f"cuad_{split}"] = list(contracts(split, source))
+    for split in ("train", "validation"):
+        sets[f"verdicts_{split}"] = list(statements(split, source))
     for kind in SOURCES:
         sets |= {f"{kind.name}_{split}": kind.load(split, source) for split in kind.splits}
     sets["squad2_train"], sets["squad_validation"] = squad_halves(source)
@@ -75,7 +91,7 @@ def prepare(options: PrepareOptions) -> None:
     save(Prepared(units, books), out / "tokens.npz.xz")
     with lzma.open(out / "validation.jsonl.xz", "wt") as file:  # stays here: only scoring needs it
         for name in sets:
-            if name.endswith("validation"):
+            if name.endswith(("validation", "test")):
                 file.writelines(json.dumps({"set": name, **text}) + "\n" for text in texts[name])
     weights = load_file(minilm / "model.safetensors")
     save_file(
@@ -83,6 +99,22 @@ def prepare(options: PrepareOptions) -> None:
     )
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
         (out / name).write_bytes((minilm / name).read_bytes())
+
+
+def statements(split: str, source: str) -> Iterator[Example]:
+    """The hypotheses of ContractNLI, each with the clauses that decide it."""
+    for record in load_records("contractnli", split, source, ""):
+        if record.get("label") in VERDICTS:
+            answers, starts = record.texts("answers"), record.get("answer_starts", kind=list)
+            yield Example(
+                record.get("id"),
+                record.get("hypothesis"),
+                record.get("document"),
+                answers,
+                tuple((start, start + len(answer)) for start, answer in zip(starts, answers, strict=True)),
+                group=record.get("doc_id"),
+                meta={"label": record.get("label")},
+            )
 
 
 def squad_halves(source: str) -> tuple[list[Example], list[Example]]:
@@ -109,7 +141,7 @@ def to_units(name: str, examples: Sequence[Example], tokenizer: Any) -> tuple[tu
             spans = tuple(token_spans(example.answer_spans, tokens.offsets))
             if name.endswith("train") and example.answers and not spans:
                 continue  # an answer that the text does not hold
-            wordings = [(example.question, ASKED, spans)]
+            wordings = [(example.question, VERDICTS.get(str(example.meta.get("label")), ASKED), spans)]
             if name == "cuad_train":
                 wordings.append((chance.choice(WORDINGS[str(example.meta["category"])]), REWORDED, spans))
             elif (

@@ -25,6 +25,7 @@ import torch
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 import vcc
+from shipped_model import finding, verdicts
 from shipped_model.data import Mixture, Page, Prepared, load
 from shipped_model.find import find_all
 from shipped_model.practice import Lessons, Practice, batches, load_taught, practice_loss
@@ -68,6 +69,9 @@ class TrainOptions:
     shortest: Annotated[int, "tokens in a page, at most, to begin with"] = 1_500
     longest: Annotated[int, "and at the end"] = 98_304
     looks: Annotated[int, "passages that are read again, at most"] = 12
+    finding: Annotated[bool, "learn to tell the question's own document from others"] = False
+    verdicts: Annotated[bool, "learn whether a passage supports a statement"] = False
+    averaged: Annotated[float, "share of the training, at its end, whose weights are averaged"] = 0.15
     model: Annotated[Path | None, "go on with this one, or only score it with --minutes 0"] = None
 
     def __post_init__(self) -> None:
@@ -92,8 +96,11 @@ def train(options: TrainOptions) -> None:
     if options.minutes:
         mixture = Mixture(data, contracts=options.contracts, shortest=options.shortest, longest=options.longest)
         lessons = practice_of(data, options, Frame.of(tokenizer)) if options.practice else None
-        note |= learn(way, mixture, options, lessons)
+        more = extra_losses(way, data, options, Frame.of(tokenizer))
+        note |= learn(way, mixture, options, lessons, more)
         way.model.half().save_pretrained(out / name)
+        if more.head is not None:
+            verdicts.save_head(more.head, out / name)
         tokenizer.save_pretrained(out / name)
         way.model.float()
     if options.examples:
@@ -137,6 +144,7 @@ def practice_of(data: Prepared, options: TrainOptions, frame: Frame) -> Iterator
     shares = {f"{kind.name}_train": kind.share for kind in SOURCES} | {
         "squad2_train": 4.0,
         "cuad_train": options.clauses,
+        "verdicts_train": 0.5,
     }
     shares = {name: share for name, share in shares.items() if name in data.units}
     others = [unit.ids for name in ("squad11_train", "medquad_train", "cuad_train") for unit in data.units[name]]
@@ -145,8 +153,39 @@ def practice_of(data: Prepared, options: TrainOptions, frame: Frame) -> Iterator
     return batches(Practice(data.units, shares, filler, taught, frame), options.workers)
 
 
+@dataclass(frozen=True)
+class Extra:
+    """What is learned beside answering: a step of each, for each batch of pages."""
+
+    pairs: Iterator[finding.Pairs] | None = None
+    judged: Iterator[verdicts.Judgements] | None = None
+    head: torch.nn.Linear | None = None  # that judges
+
+    def losses(self, way: Way) -> Iterator[torch.Tensor]:
+        if self.pairs is not None and isinstance(way, ReadByVcc):
+            yield finding.finding_loss(way.qa, next(self.pairs))
+        if self.judged is not None and self.head is not None:
+            yield verdicts.verdict_loss(way.model, self.head, next(self.judged))
+
+
+def extra_losses(way: Way, data: Prepared, options: TrainOptions, frame: Frame) -> Extra:
+    head = None
+    if options.verdicts:
+        head = verdicts.load_head(way.model, options.model) if options.model else verdicts.new_head(way.model)
+    return Extra(
+        finding.stream(data.units, min(options.workers, 2)) if options.finding else None,
+        verdicts.stream(data.units, frame, min(options.workers, 2)) if options.verdicts else None,
+        head,
+    )
+
+
 def learn(
-    way: Way, mixture: Mixture, options: TrainOptions, lessons: Iterator[Lessons] | None = None, every: int = 100
+    way: Way,
+    mixture: Mixture,
+    options: TrainOptions,
+    lessons: Iterator[Lessons] | None = None,
+    more: Extra = Extra(),  # noqa: B008  a frozen value
+    every: int = 100,
 ) -> dict[str, Any]:
     """AdamW with a linear schedule over wall-clock time; the head learns five times as fast."""
     minutes, rate, soft = options.minutes, options.rate, options.keep or options.soft
@@ -157,6 +196,8 @@ def learn(
         {"params": [p for p in model.parameters() if (id(p) in head) == heads], "times": 5.0 if heads else 1.0}
         for heads in (False, True)
     ]
+    groups += [{"params": list(more.head.parameters()), "times": 5.0}] if more.head is not None else []
+    averaged = torch.optim.swa_utils.AveragedModel(model) if options.averaged else None
     optimizer = torch.optim.AdamW(groups, lr=rate, weight_decay=0.01, fused=model.device.type == "cuda")
     start, step, batches, asked, losses = time.time(), 0, 0, 0, []
     for pages in ahead(mixture):
@@ -168,7 +209,7 @@ def learn(
             if lessons is not None
             else ()
         )
-        for loss in itertools.chain(way.losses(pages), practised):
+        for loss in itertools.chain(way.losses(pages), practised, more.losses(way)):
             part = (time.time() - start) / (60 * minutes)
             for group in optimizer.param_groups:
                 group["lr"] = rate * group["times"] * max(min(part / 0.04, (1 - part) / 0.96), 0.0)
@@ -178,6 +219,8 @@ def learn(
             optimizer.zero_grad(set_to_none=True)
             losses.append(loss.detach())
             step += 1
+            if averaged is not None and part > 1 - options.averaged and step % 10 == 0:
+                averaged.update_parameters(model)
             if step % every == 0:
                 print(
                     f"{time.time() - start:6.0f} s  step {step}  batches {batches}  questions {asked}  "
@@ -186,6 +229,8 @@ def learn(
                 )
         if time.time() - start > 60 * minutes:
             break
+    if averaged is not None and averaged.n_averaged:
+        model.load_state_dict(averaged.module.state_dict())
     model.eval()
     return {"steps": step, "batches": batches, "questions": asked}
 

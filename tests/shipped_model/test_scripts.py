@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertForQuestionAnswering
 
-from shipped_model import find, prepare, score, speed, teacher, train
+from shipped_model import find, prepare, score, speed, teacher, train, verdicts
 from shipped_model.data import Mixture, Prepared, Question, Unit, save
 from tests.documents import small_model
 from vcc.commands.options import call
@@ -68,6 +68,9 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+EXTRA = "--longest 700 --shortest 600 --finding true --verdicts true"
+
+
 @pytest.mark.parametrize("way", ["twice", "windows"])
 def test_training_saves_a_model_and_what_it_finds(way: str, prepared: Path) -> None:
     random.seed(0)
@@ -75,11 +78,12 @@ def test_training_saves_a_model_and_what_it_finds(way: str, prepared: Path) -> N
     line = f"--prepared {prepared} --way {way} --layers 3 --window-layers 2 --minutes 0.01 --examples 2 --looks 2"
     call(
         train.train,
-        [*line.split(), "--longest", "700", "--shortest", "600", "--workers", "0", "--out", str(out)],
+        [*line.split(), *EXTRA.split(), "--workers", "0", "--out", str(out)],
         "train",
     )
     note = json.loads((out / f"run-{way}.json").read_text())
     assert note["steps"] > 0 and set(note["seconds_a_page"]) == {"squad", "hotpot", "hidden-0", "hidden-600", "cuad"}
+    assert (out / way / verdicts.FILE).is_file()
     if way == "twice":
         asker = load_asker(str(out / way))
         assert asker.qa.settings.second_looks == 2 and asker.qa.settings.framed_windows

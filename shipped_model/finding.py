@@ -1,0 +1,127 @@
+"""Learn to find the right document: a question is nearer to the nodes of its own passage than to those of others.
+
+The vectors are those that reading leaves in the tree: the means of 128 and of 16 tokens after the window layers. So an
+index that was made for asking also serves for finding, and nothing more is computed.
+"""
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+from torch.utils.data import DataLoader, IterableDataset
+
+from shipped_model.data import Ints, Question, Unit
+from shipped_model.practice import half
+from vcc.core.score import SHARPNESS
+from vcc.core.tree import SegmentTree, siblings
+from vcc.encode import in_windows
+from vcc.qa.model import QaModel
+
+PAIRS = 320  # in a step: each passage is a negative for all other questions
+LONGEST = 382  # tokens of a passage: three nodes of 128 with CLS and SEP
+# Sets whose questions name what they are about. "Which law governs this agreement?" fits every contract.
+SETS = (
+    "squad11_train",
+    "squad2_train",
+    "squadshifts_train",
+    "nq_train",
+    "afriqa_train",
+    "qasper_para_train",
+    "qamr_train",
+    "timeqa_train",
+    "medquad_train",
+    "fairytaleqa_train",
+    "hotpot_train",
+    "musique_train",
+)
+
+
+class Pairs(NamedTuple):
+    """Questions, the passage that answers each, and the document that each passage is from."""
+
+    questions: list[Ints]
+    passages: list[Ints]
+    owners: Tensor  # (N,)
+
+
+@dataclass
+class PairStream(IterableDataset[Pairs]):
+    """Endless batches of question and passage, a passage once in a batch."""
+
+    units: Mapping[str, Sequence[Unit]]
+    pairs: int = PAIRS
+    seed: int = 0
+    asked: list[tuple[int, Unit, Question]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.asked = [
+            (
+                1000 * number + unit.owner
+                if name != "squad2_train"
+                else 1000 * SETS.index("squad11_train") + unit.owner,
+                unit,
+                q,
+            )
+            for number, name in enumerate(SETS)
+            for unit in self.units.get(name, ())
+            for q in unit.questions
+            if q.spans
+        ]
+
+    def __iter__(self) -> Iterator[Pairs]:
+        worker = torch.utils.data.get_worker_info()
+        chance = random.Random(self.seed + (worker.id if worker else 0))
+        while True:
+            chosen = {
+                id(unit): (owner, unit, q) for owner, unit, q in chance.choices(self.asked, k=self.pairs)
+            }.values()
+            yield Pairs(
+                [q.ids for _, _, q in chosen],
+                [around(unit, q, chance) for _, unit, q in chosen],
+                torch.tensor([owner for owner, _, _ in chosen]),
+            )
+
+
+def around(unit: Unit, question: Question, chance: random.Random) -> Ints:
+    """A stretch of the text with an answer in it."""
+    a, b = chance.choice(question.spans)
+    low, high = max(b + 1 - LONGEST, 0), min(a, max(len(unit.ids) - LONGEST, 0))
+    start = chance.randint(min(low, high), high)
+    return unit.ids[start : start + LONGEST]
+
+
+def stream(units: Mapping[str, Sequence[Unit]], workers: int) -> Iterator[Pairs]:
+    return iter(
+        DataLoader(PairStream(units), batch_size=None, num_workers=workers, prefetch_factor=4 if workers else None)
+    )
+
+
+def finding_loss(qa: QaModel, pairs: Pairs) -> Tensor:
+    """-log P(the question's own document) among all of the batch, by the best node of each, at both coarse scales."""
+    with half(qa.model):
+        tree = qa.read(pairs.passages)
+        vips = in_windows(qa.host, qa.vips(pairs.questions), qa.config.resolved(qa.host.num_layers))
+    asking = (vips.counts > 0).to(torch.float32)
+    questions = normalize((vips.hidden.float() * asking[..., None]).sum(1), dim=1)  # (N, D)
+    owners = pairs.owners.to(questions.device)
+    same = owners[:, None] == owners[None, :]
+    same.fill_diagonal_(False)  # another passage of the same document is neither right nor wrong
+    right = torch.arange(len(owners), device=owners.device)
+    total = questions.new_zeros(())
+    for nodes, counts in scales_of(tree):
+        cosine = torch.einsum("qd,nmd->qnm", questions, normalize(nodes.float(), dim=2))
+        best = cosine.masked_fill((counts == 0)[None], -1.0).amax(2)
+        logits = (SHARPNESS * best).masked_fill(same, -torch.inf)
+        total = total + torch.nn.functional.cross_entropy(logits, right)
+    return total / 2
+
+
+def scales_of(tree: SegmentTree) -> Iterator[tuple[Tensor, Tensor]]:
+    """The nodes (N, m, D) of the two coarsest scales, and their counts (N, m)."""
+    yield tree.means, tree.counts[0]
+    finer = (tree.means[:, :, None] - siblings(tree.differences[0], tree.fan_outs[0])).flatten(1, 2)
+    yield finer, tree.counts[1]
