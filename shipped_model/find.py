@@ -38,8 +38,9 @@ def test_pages(data: Prepared, examples: int) -> Iterator[tuple[str, Page]]:
         for unit, q in asked:
             ids, (place,) = hide([unit], haystack, length, chance)
             yield f"hidden-{length}", Page(ids, (moved(q, place),))
-    for unit in data.units["cuad_validation"]:  # last, when nothing else runs on the GPU, because they are timed
-        yield "cuad", Page(unit.ids, unit.questions)
+    for name, part in (("cuad_test", "cuad_test"), ("cuad", "cuad_validation")):  # last and alone: they are timed
+        for unit in data.units.get(part, ()):
+            yield name, Page(unit.ids, unit.questions)
 
 
 def some_units(units: Sequence[Unit], questions: int) -> Iterator[Unit]:

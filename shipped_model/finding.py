@@ -125,3 +125,28 @@ def scales_of(tree: SegmentTree) -> Iterator[tuple[Tensor, Tensor]]:
     yield tree.means, tree.counts[0]
     finer = (tree.means[:, :, None] - siblings(tree.differences[0], tree.fan_outs[0])).flatten(1, 2)
     yield finer, tree.counts[1]
+
+
+@torch.no_grad()
+def recall(qa: QaModel, units: Sequence[Unit]) -> float:
+    """How often, in percent, a question's own text is the nearest of all, by its best node of 128 or 16 tokens."""
+    nodes: list[list[Tensor]] = [[], []]
+    owners: list[list[int]] = [[], []]
+    asked: list[tuple[int, Ints]] = [(i, q.ids) for i, unit in enumerate(units) for q in unit.questions if q.spans]
+    for i, unit in enumerate(units):
+        for which, (some, counts) in enumerate(scales_of(qa.read([unit.ids]))):
+            nodes[which] += normalize(some[0][counts[0] > 0].float(), dim=1).split(1)
+            owners[which] += [i] * int((counts[0] > 0).sum())
+    found = 0
+    tables = [(torch.cat(some), torch.tensor(of, device=qa.device)) for some, of in zip(nodes, owners, strict=True)]
+    for first in range(0, len(asked), 256):
+        batch = asked[first : first + 256]
+        vips = in_windows(qa.host, qa.vips([ids for _, ids in batch]), qa.config.resolved(qa.host.num_layers))
+        asking = (vips.counts > 0).to(torch.float32)
+        questions = normalize((vips.hidden.float() * asking[..., None]).sum(1), dim=1)
+        scores = torch.zeros(len(batch), len(units), device=qa.device)
+        for vectors, of in tables:
+            best = torch.full_like(scores, -1.0)
+            scores += best.index_reduce_(1, of, questions @ vectors.T, "amax")
+        found += sum(int(best == own) for best, (own, _) in zip(scores.argmax(1).tolist(), batch, strict=True))
+    return 100 * found / max(len(asked), 1)

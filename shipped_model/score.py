@@ -24,6 +24,8 @@ from vcc.tasks.metrics import best_of, clause_scores, exact, mean_scores, word_f
 TOP = 10  # spans of a contract that compete for one clause
 WANTED = 0.85  # the share of questions without an answer that shall be told so, where the threshold is chosen
 
+CONTRACTS = ("cuad", "cuad_test")  # of validation, and the published test
+
 Texts = dict[str, list[tuple[dict[str, Any], dict[str, Any], Unit]]]  # by set: each question, its text, its unit
 
 
@@ -64,9 +66,9 @@ def score(path: Path, texts: Texts, tokenizer: Any) -> dict[str, Any]:
     with lzma.open(path, "rt") as file:
         for line in map(json.loads, file):
             lines[line["set"]].append(line)
-    scores: dict[str, Any] = {"cuad": contracts(lines["cuad"], texts["cuad"])}
+    scores: dict[str, Any] = {name: contracts(lines[name], texts[name]) for name in CONTRACTS if name in lines}
     for name, some in lines.items():
-        if name not in ("cuad", "squad"):
+        if name not in (*CONTRACTS, "squad"):
             scores[name] = answers(some, texts["squad" if name.startswith("hidden") else name], tokenizer)
     scores["squad"] = squad(lines["squad"], texts["squad"])
     return scores
@@ -199,6 +201,10 @@ def markdown(scores: dict[str, Any]) -> str:
     """A line a score, a column a way."""
     ways = list(scores)
     wanted = [
+        ("CUAD, official test: AUPR by softmax", "cuad_test", "aupr_softmax"),
+        ("CUAD, official test: AUPR by lead", "cuad_test", "aupr_lead"),
+        ("CUAD, official test: precision at 80% recall", "cuad_test", "p80"),
+        ("CUAD, official test: best-span F1", "cuad_test", "best_span_f1"),
         ("CUAD: AUPR", "cuad", "aupr"),
         ("CUAD: precision at 80% recall", "cuad", "p80"),
         ("CUAD: best-span F1", "cuad", "best_span_f1"),

@@ -99,10 +99,14 @@ def train(options: TrainOptions) -> None:
         more = extra_losses(way, data, options, Frame.of(tokenizer))
         note |= learn(way, mixture, options, lessons, more)
         way.model.half().save_pretrained(out / name)
-        if more.head is not None:
-            verdicts.save_head(more.head, out / name)
         tokenizer.save_pretrained(out / name)
         way.model.float()
+        if more.head is not None:
+            verdicts.save_head(more.head, out / name)
+            statements = data.units.get("verdicts_validation", ())
+            note["verdict_accuracy"] = verdicts.accuracy(way.model, more.head, statements, Frame.of(tokenizer))
+        if options.finding and isinstance(way, ReadByVcc):
+            note["found_first"] = finding.recall(way.qa, data.units["squad_validation"])
     if options.examples:
         with one_at_a_time(out / "lock"):  # what is timed has the machine for itself, where both ways run at once
             note |= find_all(way, data, options.examples, out / f"found-{name}.jsonl.xz")
