@@ -41,7 +41,7 @@ PROCESSES ?= $(shell test $(CORES) -gt 1 && echo $$(( $(CORES) < 3 ? 3 : 4 )) ||
 unit: $(READY)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile
 
-# MODEL=folder asks another model than the one that comes along.
+# MODEL=folder asks another model than the bundled one.
 ASK_WITH = $(if $(MODEL),--model $(MODEL))
 DEMO := out/demo
 BOOK := examples/wuthering-heights.txt

@@ -37,7 +37,7 @@ def plans() -> dict[str, Any]:
     for kernel, choices in shapes.items():
         for choice in choices:
             plan = replace(default, **{kernel: Blocks(*choice)})
-            if plan.query.queries * plan.query.keys > 64 * 64:  # the table's kernels have its tiles: room for them
+            if plan.query.queries * plan.query.keys > 64 * 64:  # the table's kernels use the same tiles and need room
                 plan = replace(plan, table=replace(plan.table, warps=8))
             if plan != default:
                 found[f"{kernel} {'x'.join(map(str, choice))}"] = plan
@@ -95,7 +95,7 @@ def compile_plan(name: str, mode: str) -> None:
 
 
 def graph_ms(function: Callable[[], Any]) -> float:
-    """Without the time in which the processor, not the GPU, is at work: what a captured graph would take."""
+    """GPU time only, as in a captured graph."""
     import triton
 
     return float(triton.testing.do_bench_cudagraph(function, rep=20, return_mode="median"))

@@ -1,4 +1,4 @@
-"""What `attention.py` checks and times: the attention of one layer, as models of the usual sizes have it."""
+"""What `attention.py` checks and times: the attention of one layer, in common model sizes."""
 
 from dataclasses import dataclass
 
@@ -74,6 +74,6 @@ def random_table() -> Tensor:
 
 
 def message_of(problem: BaseException) -> str:
-    """What went wrong, in one short line."""
+    """The error in one short line."""
     text = " ".join(str(problem).split())
     return f"{type(problem).__name__}: {text[:160]}"

@@ -2,8 +2,8 @@
 
     python benchmarks/before_after.py ../before --out out/before_after
 
-Everything is compiled side by side, which takes most of the time, and then waits; when all are ready, one after the
-other is timed, alone, the two commits by turns. So each pair of figures is of one run. What is timed: `first_call.py`.
+Everything is compiled concurrently, which takes most of the time. When all processes are ready, they are timed one at a
+time, alternating between the two commits, so each pair of figures is from one run. What is timed: `first_call.py`.
 This checkout is also timed as compiled in pieces. results.json is written after every timing.
 """
 
@@ -27,7 +27,7 @@ WAYS = {"before": True, "now": True, "pieces": False}  # whether everything is o
 
 @dataclass
 class Waiting:
-    """A process that compiles, says that it is ready and waits for its turn."""
+    """A process that compiles, reports that it is ready, and waits for its turn."""
 
     words: tuple[str, str, str]  # length, mode, way
     folder: Path

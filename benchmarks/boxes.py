@@ -3,9 +3,9 @@
     python benchmarks/boxes.py FOLDER...        # every PDF below the folders; poppler's pdftotext must be installed
 
 An answer here is a random run of 1 to 30 words of what VCC reads from a PDF; its boxes are those that `vcc ask --json`
-and the service give. The judge is another program: poppler, which knows nothing of PDFium, says which words stand
-inside the boxes (the words whose middle is in one). A box is right when both have the same words, compared by letters
-and digits, at most one in ten of them missing or too many.
+and the service give. The judge is poppler, which is independent of PDFium: it lists the words inside
+the boxes (those whose centre is in one). A box is right if both have the same words, compared by letters and digits,
+with at most one in ten missing or extra.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from vcc.documents.formats.read import read_text
 from vcc.documents.text import Text
 from vcc.errors import DocumentError
 
-ANSWERS = 20  # a document
+ANSWERS = 20  # per document
 Seen = tuple[str, float, float]  # a word of poppler's and its middle
 
 
@@ -48,7 +48,7 @@ def poppler_words(path: Path) -> dict[int, list[Seen]]:
 
 
 def letters(words: str) -> str:
-    """Letters and digits only: programs differ in blanks, hyphens, quotes and ligatures."""
+    """Letters and digits only: programs differ in spaces, hyphens, quotes and ligatures."""
     return "".join(c for c in unicodedata.normalize("NFKD", words) if c.isalnum()).lower()
 
 
@@ -67,7 +67,7 @@ def is_right(text: Text, first: int, last: int, pages: dict[int, list[Seen]]) ->
 
 
 def measure(path: Path, rng: random.Random) -> tuple[int, int]:
-    """Right ones and all."""
+    """The number of right answers, and of all."""
     text, pages = read_text(path), poppler_words(path)
     right = total = 0
     for _ in range(ANSWERS):

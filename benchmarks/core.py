@@ -1,9 +1,9 @@
-"""What a layer pays for the tree: choose + read + write, from 4K to 1M tokens, beside the naive way.
+"""The cost of the tree per layer: choose + read + write, from 4K to 1M tokens, beside the naive way.
 
     make bench-core                      the table
     python benchmarks/core.py --json F   the numbers too
 
-The scales grow with n so that the cut keeps about 2,048 rows at every n. The naive way recomputes all means from the
+The scales grow with n; the cut has about 2,048 rows at every n. The naive way recomputes all means from the
 tokens, decompresses the update to all of them and adds it, at every layer.
 """
 
@@ -90,7 +90,7 @@ Step = Callable[[], None]
 def measure(steps: list[tuple[Result, Step]], seconds: float, rounds: int = 6) -> list[Result]:
     """With the least processor time of each step, on one thread.
 
-    Round after round goes through all steps, so that a busy minute of the machine is shared by all of them.
+    Each round goes through all steps, so a busy period of the machine affects all of them.
     """
     times = [float("inf")] * len(steps)
     for _ in range(rounds):
@@ -113,7 +113,7 @@ def changed_nodes(before: SegmentTree, after: SegmentTree) -> int:
 def naive(hidden: Tensor, scales: tuple[int, ...], update: Tensor, owner: Tensor) -> Step:
     """All means of all scales from hidden (n, D), then S^+ update by looking up each token's row, and the sum.
 
-    O(n D) at every layer. The memory is there beforehand, so that only the work is measured.
+    O(n D) at every layer. Memory is allocated beforehand, so only the work is measured.
     """
     levels = [hidden, *(hidden.new_empty(len(hidden) // s, hidden.shape[1]) for s in scales[-2::-1])]
     spread = torch.empty_like(hidden)

@@ -2,10 +2,9 @@
 
     python -m benchmarks.cross_order prepared out/cross_order --minutes 4
 
-No trained T5 or BART comes with a package, so a small BART is trained here to write answers, and kept in the folder.
-Its encoder is the model that comes along: BERT's layers are BART's. A document is read in windows, each beside the
-question, and the decoder attends to the states of all windows together. `prepared` is what `shipped_model.prepare`
-wrote: the answers to SQuAD's questions, in documents of several windows.
+No trained T5 or BART is bundled, so a small BART is trained here to write answers, and kept in the folder. Its encoder
+is the bundled model: BERT's layers are BART's. A document is read in windows, each with the question, and the decoder
+attends to the states of all windows together. `prepared` is the output of `shipped_model.prepare`.
 """
 
 import json
@@ -32,7 +31,7 @@ from vcc.qa.windows import batch, room
 from vcc.tasks.metrics import word_f1
 
 WINDOW = 256  # tokens, the question's among them
-LONGEST = 24  # tokens of an answer that is learned or written
+LONGEST = 24  # tokens of an answer
 DECODER_LAYERS = 2
 TRAINED_AT = 4  # windows of a document in training
 EXAMPLES = 24  # documents in a step
@@ -76,7 +75,7 @@ def documents(data: Prepared, split: str, windows: int, frame: Frame, seed: int)
 
 
 def small_bart(tokenizer: Any) -> Any:
-    """The model that comes along as an encoder, and a new decoder."""
+    """The bundled model as an encoder, and a new decoder."""
     bert = load_asker(str(SHIPPED)).qa.model.bert
     old = bert.config
     config = BartConfig(
@@ -99,9 +98,9 @@ def small_bart(tokenizer: Any) -> Any:
     encoder, given = model.model.encoder, bert.embeddings
     with torch.no_grad():
         encoder.embed_tokens.weight.copy_(given.word_embeddings.weight)
-        # BART knows no types; nearly all tokens are of the second, the document's.
+        # BART has no token types; nearly all tokens have the document's.
         positions = given.position_embeddings.weight + given.token_type_embeddings.weight[1]
-        encoder.embed_positions.weight[2:].copy_(positions)  # BART keeps two places that it does not use
+        encoder.embed_positions.weight[2:].copy_(positions)  # BART has two unused positions
     encoder.layernorm_embedding.load_state_dict(given.LayerNorm.state_dict())
     for new, layer in zip(encoder.layers, bert.encoder.layer, strict=True):
         for ours, theirs in LAYER.items():
@@ -110,7 +109,7 @@ def small_bart(tokenizer: Any) -> Any:
 
 
 def read(model: Any, asked: Sequence[Asked], frame: Frame) -> tuple[BaseModelOutput, Tensor]:
-    """What the encoder writes for all windows of each document, one after the other, and which of it is no padding."""
+    """The encoder's states for all windows of each document, concatenated, and their mask."""
     given = batch([pair for one in asked for pair in one.windows], frame)
     ids, mask = given.ids.to(model.device), given.mask.to(model.device)
     states = model.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state
@@ -119,7 +118,7 @@ def read(model: Any, asked: Sequence[Asked], frame: Frame) -> tuple[BaseModelOut
 
 
 def train(model: Any, data: Prepared, frame: Frame, minutes: float) -> None:
-    """Teach the decoder to write answers, and the encoder a little."""
+    """Train the decoder to write answers, and the encoder a little."""
     encoder = list(model.get_encoder().parameters())
     own = {id(parameter) for parameter in encoder}
     others = [parameter for parameter in model.parameters() if id(parameter) not in own]
@@ -145,8 +144,7 @@ def train(model: Any, data: Prepared, frame: Frame, minutes: float) -> None:
 
 @torch.inference_mode()
 def answer(model: Any, asked: Asked, states: BaseModelOutput, mask: Tensor) -> tuple[float, list[int], float]:
-    """-log of the chance of a token of the right answer, on average; the answer that the model writes itself; and the
-    rows it reads for a token."""
+    """The mean negative log-likelihood of the right answer's tokens, the generated answer, and rows read per token."""
     right = asked.answer.to(model.device)
     given = torch.cat([right.new_tensor([model.config.decoder_start_token_id]), right[:-1]])
     cache = model.new_cache() if hasattr(model, "new_cache") else None
@@ -196,7 +194,7 @@ def cross_order(
         model.save_pretrained(out)
     model.eval()
     print(
-        "| windows | order | opened | rows read | loss | F1 of the answer | written as by dense |\n" + "|---" * 7 + "|"
+        "| windows | order | opened | rows read | loss | F1 of the answer | same output as dense |\n" + "|---" * 7 + "|"
     )
     found = []
     for number in windows:

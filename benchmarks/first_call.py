@@ -1,15 +1,14 @@
-"""How long until a compiled model gives its first result, and how long every later call takes.
+"""The time until a compiled model gives its first result, and the time of later calls.
 
     python benchmarks/first_call.py --out out/first_call                          # this checkout, both ways to compile
     python benchmarks/first_call.py --out out/before --checkout ../before         # another commit, to compare with
     python benchmarks/first_call.py --out out/steady --caches out/caches          # twice: later only what was compiled
 
-For each length and mode, a fresh process with an empty compiler cache (`first`), then a second process that finds what
-the first one compiled (`second`). In the second, `graph`: the median of runs that follow each other without waiting,
-between device events; `call`: of single calls from an idle device to their end; `python`: until such a call returns,
-the device still working. RoBERTa of base size with random weights, bf16 on a GPU; nothing but torch, transformers and
-the checkout is needed. results.json is written after every process. Before all that, one small model is compiled and
-not timed: after it all modules have their bytecode, as they do where pip installed them.
+For each length and mode: a fresh process with an empty compiler cache (`first`), then a second process with the cache
+of the first (`second`). In the second, `graph` is the median of back-to-back runs between device events; `call`, of
+single calls from an idle device to their end; `python`, until such a call returns while the device still works. RoBERTa
+of base size with random weights, bf16 on a GPU; only torch, transformers and the checkout are needed. results.json is
+written after every process. First, one small model is compiled and not timed, so all modules have bytecode.
 """
 
 import argparse
@@ -153,7 +152,7 @@ def main() -> None:
     parser.add_argument("--modes", default="forward,training")
     parser.add_argument("--ways", default="whole,pieces", help="of compiling")
     parser.add_argument("--size", choices=SIZES, default="base")
-    parser.add_argument("--caches", type=Path, help="keep what was compiled here; what is there is not compiled again")
+    parser.add_argument("--caches", type=Path, help="folder of compiler caches to keep and reuse")
     parser.add_argument("--patience", type=float, default=300, help="seconds for one process")
     parser.add_argument("--case", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()

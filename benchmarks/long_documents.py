@@ -1,7 +1,7 @@
 """Time and memory of one document that is longer than memory: indexed on disk and asked there, by the product's code.
 
     python benchmarks/long_documents.py --tokens 100000,1000000,10000000 --out out/long
-    python benchmarks/long_documents.py --model FOLDER     # another model than the one that comes along
+    python benchmarks/long_documents.py --model FOLDER     # another model than the bundled one
     python benchmarks/long_documents.py --layers 2         # random weights of the same width, quick: for memory only
 
 Each length runs in a process of its own. "anonymous" is memory that cannot be given back; the rest of the resident
@@ -75,7 +75,7 @@ def measured(given: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=given.folder, prefix="long-") as place:
         asker = load_asker(random_model(Path(place) / "model", given.layers) if given.layers else given.model)
         book = BOOK.read_text(encoding="utf-8")
-        per_token = len(book) / 159_101  # characters a token, of the model that comes along
+        per_token = len(book) / 159_101  # characters per token of the bundled model
         wanted = round(given.one * per_token)
         body = (book * (wanted // len(book) + 1))[:wanted]
         text = Text(body, "archive", "archive.txt", (Part("", 0, len(body)),))
@@ -98,7 +98,7 @@ def measured(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def random_model(folder: Path, layers: int) -> str:
-    """A model of the width of the one that comes along, with its tokenizer."""
+    """A model of the bundled model's width, with its tokenizer."""
     import torch
     from transformers import AutoModelForQuestionAnswering, AutoTokenizer, BertConfig, BertForQuestionAnswering
 

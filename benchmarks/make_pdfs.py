@@ -1,8 +1,8 @@
 """PDFs made by different programs, for benchmarks/boxes.py: `python benchmarks/make_pdfs.py FOLDER`.
 
-Takes the texts in examples/, cuts them into pieces, and lets every program that is installed print some of them:
+Splits the texts in examples/ into pieces and prints some of them with every installed program:
 LaTeX (one and two columns), LibreOffice, Chromium, groff, Ghostscript, matplotlib. Debian's documentation
-packages hold more PDFs: /usr/share/doc.
+packages have more PDFs: /usr/share/doc.
 """
 
 import argparse

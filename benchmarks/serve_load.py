@@ -1,12 +1,11 @@
-"""Load on the service: questions a second over some documents, latency, errors, memory: `make bench-serve`.
+"""Load test of the service: questions per second, latency, errors, memory: `make bench-serve`.
 
     python benchmarks/serve_load.py --rate 50 --documents 20 --seconds 600
 
-Starts a service on this machine, uploads contracts, and asks at a fixed rate, whether or not earlier answers are there
-(an open loop: a service that cannot keep up shows it in its latency). Each question is one of the 41 clauses, or of the
-first --questions of them, to one of the documents. The service remembers its replies, as it does for its users, so in
-the long run most questions are known, and --warm asks all of them before; --distinct makes every question new, which is
-what the model alone can do.
+Starts a service on this machine, uploads contracts, and asks at a fixed rate, whether or not earlier answers have
+arrived (an open loop: a service that cannot keep up shows it in its latency). Each question is one of the 41 clauses,
+or of the first --questions of them, on one of the documents. The service caches replies, so eventually most questions
+are cached, and --warm asks all of them first; --distinct makes every question new, which measures the model alone.
 """
 
 import argparse
@@ -26,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.serve.running import Running, running
 from vcc.qa.clauses import CLAUSES
 
-LANES = 64  # questions under way at most; one that waits for a lane is counted as waiting
+LANES = 64  # concurrent questions at most; waiting for a lane counts as latency
 CONTRACT = Path(__file__).parents[1] / "examples" / "contract.txt"
 
 
@@ -43,7 +42,7 @@ def documents(number: int, words: int) -> list[bytes]:
 async def load(
     service: Running, ids: list[str], options: argparse.Namespace
 ) -> tuple[list[float], Counter[str], list[int]]:
-    """Seconds of each answer, counted from when it should have been asked; what came back; the memory now and then."""
+    """The latency of each answer from its scheduled time, the replies, and samples of the memory."""
     rng, seconds, codes, memory = random.Random(0), list[float](), Counter[str](), list[int]()
     questions = [clause.question for clause in CLAUSES[: options.questions]]
     due: asyncio.Queue[tuple[float, int] | None] = asyncio.Queue()
@@ -92,9 +91,9 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=3000, help="of each document")
     parser.add_argument("--questions", type=int, default=len(CLAUSES), help="different ones, of the 41 clauses")
     parser.add_argument("--seconds", type=float, default=600)
-    parser.add_argument("--distinct", action="store_true", help="no question twice: nothing is remembered")
+    parser.add_argument("--distinct", action="store_true", help="ask no question twice: nothing is cached")
     parser.add_argument(
-        "--warm", action="store_true", help="every question to every document once before it is measured"
+        "--warm", action="store_true", help="ask every question on every document once before measuring"
     )
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()

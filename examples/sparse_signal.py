@@ -1,8 +1,8 @@
-"""A signal of 512 numbers as 79 segment means: fine where it moves, coarse where it does not (the paper's figure 7).
+"""A signal of 512 numbers as 79 segment means: fine where it changes, coarse elsewhere (the paper's figure 7).
 
     python examples/sparse_signal.py --out docs/signal.png
 
-The tree and the cut are those of the method; here a node's score is the squared error of closing it.
+Tree and cut are the method's; the score of a node is the squared error of closing it.
 """
 
 import argparse
@@ -20,7 +20,7 @@ BUDGET = (1, 2, 4, 6, 9, 12, 14, 15, 15)  # each opened node adds one: 1 + 78 = 
 
 
 def signal() -> Tensor:
-    """Slow waves, with two stretches that move fast and one step."""
+    """Slow waves, with two fast stretches and one step."""
     t = torch.arange(N, dtype=torch.float64) / N
     slow = 0.6 * torch.sin(2 * torch.pi * 1.1 * t) + 0.3 * torch.cos(2 * torch.pi * 2.3 * t)
     fast = torch.exp(-(((t - 0.22) / 0.03) ** 2)) * torch.sin(2 * torch.pi * 60 * t)
@@ -70,7 +70,7 @@ def main() -> None:
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     above.plot(values, color="#adb5bd", lw=3, label=f"signal, {N} numbers")
     above.step(
-        range(N), found, where="mid", color="#c1121f", lw=1.2, label=f"{number} segment means, {errors[0]:.1%} off"
+        range(N), found, where="mid", color="#c1121f", lw=1.2, label=f"{number} segment means, error {errors[0]:.1%}"
     )
     above.legend(loc="lower left", fontsize=8, frameon=False)
     below.fill_between(range(N), lengths, step="mid", color="#c1121f", alpha=0.35, lw=0)

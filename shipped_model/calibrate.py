@@ -1,4 +1,4 @@
-"""How likely the best span of a question is right, fitted to what `find` found on validation documents; on a CPU.
+"""Fit the probability that a question's best span is right, on what `find` found in validation documents; on a CPU.
 
 python -m shipped_model.calibrate --prepared prepared --found results/found-twice.jsonl.xz
 
@@ -51,7 +51,7 @@ class CalibrateOptions:
 
 
 def calibrate(options: CalibrateOptions) -> None:
-    """Print the calibrations for plain questions and for clauses, their errors, and what thresholds lead to."""
+    """Print the calibrations for plain questions and for clauses, their errors, and coverage and precision."""
     judged = list(judge(options.found, load_texts(options.prepared)))
     for name, some in (
         ("questions", [one for one in judged if one.set != CLAUSES]),
@@ -78,7 +78,7 @@ def judge(path: Path, texts: Texts) -> Iterator[Judged]:
 
 
 def weights(judged: Sequence[Judged]) -> Tensor:
-    """Every set counts the same, however many questions it has."""
+    """Every set has the same weight, however many questions it has."""
     number = Counter(one.set for one in judged)
     return torch.tensor([1 / number[one.set] for one in judged], dtype=torch.float64)
 
@@ -108,7 +108,7 @@ def chances(judged: Sequence[Judged], fitted: Calibration) -> Tensor:
 
 
 def unseen_error(judged: Sequence[Judged]) -> float:
-    """The expected difference between how likely answers were said to be and how many were right, over ten bins."""
+    """The expected calibration error over ten bins."""
     documents = {name: i % 2 for i, name in enumerate(sorted({one.document for one in judged}))}
     halves = [[one for one in judged if documents[one.document] == half] for half in (0, 1)]
     tested = [*halves[0], *halves[1]]
@@ -120,8 +120,8 @@ def unseen_error(judged: Sequence[Judged]) -> float:
 
 
 def at_threshold(judged: Sequence[Judged], fitted: Calibration, threshold: float) -> tuple[float, float]:
-    """Of the answerable questions the share that is answered, and of all answers the share that is right; means over
-    the sets."""
+    """Coverage (the share of answerable questions answered) and precision (the share of answers right), means over the
+    sets."""
     shares, rights = [], []
     for name in sorted({one.set for one in judged}):
         own = [one for one in judged if one.set == name]

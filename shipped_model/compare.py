@@ -2,7 +2,7 @@
 
     python -m shipped_model.compare --prepared prepared --questions 24 --out results/compare.json
 
-All ask the model that comes along, on validation texts of more than one window. A set at a time is written to the file;
+All ask the bundled model, on validation texts of more than one window. A set at a time is written to the file;
 what is there already is not asked again.
 """
 

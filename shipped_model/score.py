@@ -22,7 +22,7 @@ from vcc.data.example import Example, Prediction
 from vcc.tasks.metrics import best_of, clause_scores, exact, mean_scores, word_f1
 
 TOP = 10  # spans of a contract that compete for one clause
-WANTED = 0.85  # the share of questions without an answer that shall be told so, where the threshold is chosen
+WANTED = 0.85  # the share of unanswerable questions to reject when the threshold is chosen
 
 CONTRACTS = ("cuad", "cuad_test")  # of validation, and the published test
 
@@ -80,7 +80,7 @@ def slice_of(text: dict[str, Any], first: int, last: int) -> str:
 
 
 def lead(found: Sequence[Sequence[float]]) -> float:
-    """How far the best span leads over no answer."""
+    """The lead of the best span over "no answer"."""
     return max((s - null for s, _, _, null in found), default=-math.inf)
 
 
@@ -118,7 +118,7 @@ def contracts(lines: list[dict[str, Any]], texts: list[Any]) -> dict[str, float]
 
 
 def auc(values: Sequence[float], labels: Sequence[bool]) -> float:
-    """The chance, in percent, that a question with an answer ranks above one without."""
+    """AUC in percent: the probability that an answerable question ranks above an unanswerable one."""
     right = np.array(labels)
     ranks = np.argsort(np.argsort(values))
     number = right.sum()
@@ -126,8 +126,7 @@ def auc(values: Sequence[float], labels: Sequence[bool]) -> float:
 
 
 def answers(lines: list[dict[str, Any]], texts: list[Any], tokenizer: Any) -> dict[str, float]:
-    """EM and F1 of the best span where there is an answer, whatever is thought of no answer; how well both are told
-    apart, where a set has questions of both kinds."""
+    """EM and F1 of the best span for answerable questions, and the AUC of answerable or not if a set has both kinds."""
     examples, pairs = [], []
     for i, line in enumerate(lines):
         q, text, unit = texts[line["question"]]
@@ -159,7 +158,7 @@ def best_words(line: dict[str, Any], text: dict[str, Any], unit: Unit, tokenizer
 
 
 def squad(lines: list[dict[str, Any]], texts: list[Any]) -> dict[str, float]:
-    """SQuAD 2.0 on the bare paragraph; half of the articles choose the threshold that the others are scored at."""
+    """SQuAD 2.0 on single paragraphs; each half of the articles is scored at the threshold chosen on the other."""
     groups = list(dict.fromkeys(text["group"] for _, text, _ in texts))
     half = {group: i % 2 for i, group in enumerate(groups)}
     rows = [(*texts[line["question"]][:2], line) for line in lines]
@@ -198,7 +197,7 @@ def squad(lines: list[dict[str, Any]], texts: list[Any]) -> dict[str, float]:
 
 
 def markdown(scores: dict[str, Any]) -> str:
-    """A line a score, a column a way."""
+    """One line per score, one column per way."""
     ways = list(scores)
     wanted = [
         ("CUAD, official test: AUPR by softmax", "cuad_test", "aupr_softmax"),

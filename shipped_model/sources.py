@@ -1,4 +1,4 @@
-"""The sets that the model learns from and is tested on, each as examples: paragraphs, and whole documents.
+"""The sets that the model is trained and tested on, as examples: paragraphs, and whole documents.
 
 All of them allow a model that ships (the model's card names them with their licences). A set's file holds one JSON
 object a line; where a record names a document, its text is in the set's `docs.jsonl.xz`.

@@ -1,4 +1,4 @@
-"""Seconds a contract for all 41 questions, with the model that comes along and with sliding windows, by turns.
+"""Seconds per contract for all 41 questions, with the bundled model and with sliding windows, alternating.
 
     python -m shipped_model.speed --prepared prepared --contracts 31
 
@@ -37,7 +37,7 @@ class SpeedOptions:
 
 
 def speed(options: SpeedOptions) -> None:
-    """Seconds a contract for all 41 questions, with VCC and with sliding windows, by turns in one process."""
+    """Seconds per contract for all 41 questions, with VCC and with sliding windows, alternating in one process."""
     torch.set_num_threads(options.threads)
     ours = load_asker(str(options.model)).qa
     size = BertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)
@@ -53,7 +53,7 @@ def speed(options: SpeedOptions) -> None:
     units = [unit for unit in contracts if len(unit.ids) <= options.longest]
     units = units[:: max(1, len(units) // options.contracts)][: options.contracts]
     seconds = {name: 0.0 for name in ways}
-    for way in ways.values():  # the first pass prepares kernels
+    for way in ways.values():  # warm-up
         way.find(Page(units[0].ids[:2000], tuple(replace(q, spans=()) for q in units[0].questions)))
     for unit in units:
         for name, way in ways.items():

@@ -64,7 +64,7 @@ def names_of(examples: Iterable[Example]) -> dict[str, list[str]]:
 
 
 def twist(example: Example, names: Sequence[str], chance: random.Random) -> str | None:
-    """The question changed in one of the ways that it allows, so that nothing of its paragraph answers it."""
+    """Change the question in one of the possible ways, which makes it unanswerable from its paragraph."""
     for way in chance.sample(WAYS, len(WAYS)):
         if changed := way(example, names, chance):
             return changed
@@ -72,12 +72,12 @@ def twist(example: Example, names: Sequence[str], chance: random.Random) -> str 
 
 
 def name_from_elsewhere(example: Example, names: Sequence[str], chance: random.Random) -> str | None:
-    """One name or number for another of the article that the paragraph does not hold."""
+    """Replace a name or number by another of the article that is not in the paragraph."""
     return renamed(example, [n for n in names if n not in example.document], chance)
 
 
 def name_from_beside(example: Example, names: Sequence[str], chance: random.Random) -> str | None:
-    """One for another that the paragraph holds, though not in a sentence with an answer."""
+    """Replace one by another that is in the paragraph, but not in a sentence with an answer."""
     sentences = SENTENCE.split(example.document)
     with_answer = " ".join(s for s in sentences if any(answer in s for answer in example.answers))
     others = {n for s in sentences for n in NAME_OR_NUMBER.findall(s)}
@@ -92,7 +92,7 @@ def renamed(example: Example, others: Sequence[str], chance: random.Random) -> s
 
 
 def names_swapped(example: Example, names: Sequence[str], chance: random.Random) -> str | None:
-    """Two names of the question for each other."""
+    """Swap two names of the question."""
     inside = [n for n in dict.fromkeys(NAME_OR_NUMBER.findall(example.question)) if not n[0].isdigit()]
     if len(inside) < 2:
         return None
@@ -103,7 +103,7 @@ def names_swapped(example: Example, names: Sequence[str], chance: random.Random)
 
 
 def opposite(example: Example, names: Sequence[str], chance: random.Random) -> str | None:
-    """A word for its opposite."""
+    """Replace a word by its opposite."""
     # "How many?" and "How few?" have the same answer.
     words = [m for m in re.finditer(r"(?<![Hh]ow )\b[a-z]+", example.question) if m.group() in OPPOSITE]
     if not words:

@@ -77,7 +77,7 @@ def test_the_summary_of_a_command_is_its_docstrings_first_line() -> None:
     "arguments, word",
     [
         ([], "usage"),
-        (["fly"], "there is no command 'fly'"),
+        (["fly"], "unknown command 'fly'"),
         (["finetune"], "required: TASK"),
         (["finetune", "needle", "--model", "x"], "--out"),
         (["finetune", "needle", "--model", "x", "--out", "y", "--lenght", "3"], "unrecognized arguments: --lenght"),

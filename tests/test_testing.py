@@ -90,16 +90,16 @@ class ScoreOfNobody(TinyHost):
 
 
 FAULTS = [
-    (NoLogCounts, "layer 0: a row of count c does not weigh as c equal tokens"),
-    (NoMask, "layer 0: what lies in padding changes other rows"),
+    (NoLogCounts, "layer 0: a row of count c does not weigh as much as c equal tokens"),
+    (NoMask, "layer 0: the content of padding changes other rows"),
     (Mixing, "layer 0: a batch element depends on another"),
-    (Restarting, "layer 0: consecutive=True changes neighbouring tokens"),
+    (Restarting, "layer 0: consecutive=True changes the result for neighbouring tokens"),
     (OneRowLess, r"must keep the shape of its rows: the shape is \(2, 11, 8\); it must be \(2, 12, 8\)"),
     (CountingPlaces, "layer 0: the order of rows matters"),
-    (CountingRows, "all layers: with every node opened, encode does not give what the layers give"),
+    (CountingRows, "all layers: with every node opened, encode differs from the layers"),
     (ScoreOfPadding, "layer 0: the score of nodes changes with padding among them"),
     (ScoreByPadding, "layer 0: the score of nodes changes with padding among the VIPs"),
-    (ScorePerVip, "layer 0: a score must be one number for each node"),
+    (ScorePerVip, "layer 0: a score must be one number per node"),
     (ScoreOfNobody, "layer 0: a score must be finite, also without VIPs"),
 ]
 

@@ -1,4 +1,4 @@
-"""The commands, nothing else. Each is a typed function: its signature is the command line, its docstring the help."""
+"""The table of commands. Each is a typed function: its signature is the command line, its docstring the help."""
 
 import ast
 import contextlib
@@ -29,7 +29,7 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code: 0 done, 1 it failed, 2 it was asked wrongly, 130 it was interrupted."""
+    """Run one command and return its exit code: 0 done, 1 failure, 2 bad request, 130 interrupted."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(overview())
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     name, *rest = arguments
     if name not in COMMANDS:
-        print(f"vcc: there is no command {name!r}: it must be one of {', '.join(COMMANDS)}", file=sys.stderr)
+        print(f"vcc: unknown command {name!r}: it must be one of {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
     from vcc.commands.options import call
 
@@ -50,11 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def guarded(work: Callable[[], Any]) -> int:
-    """Do the work; failures that a person can do something about become one message and an exit code."""
+    """Do the work. User errors print one message; anything else is reported as a bug, with a traceback."""
     from vcc.errors import Failure, UsageError, is_out_of_memory
 
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a letter that the terminal does not know must not end a command
+        if isinstance(stream, io.TextIOWrapper):  # a character that the terminal cannot encode must not end a command
             stream.reconfigure(errors="backslashreplace")
     try:
         work()
@@ -62,23 +62,23 @@ def guarded(work: Callable[[], Any]) -> int:
     except SystemExit as error:  # the parser has printed its message
         return error.code if isinstance(error.code, int) else 1
     except UsageError as error:
-        return told(str(error), 2)
+        return fail(str(error), 2)
     except Failure as error:
-        return told(str(error), 1)
+        return fail(str(error), 1)
     except OSError as error:
         if os.environ.get("VCC_TRACEBACK"):
             raise
-        return told(f"{error} (VCC_TRACEBACK=1 shows where)", 1)
+        return fail(f"{error} (VCC_TRACEBACK=1 shows where)", 1)
     except KeyboardInterrupt:
-        return told("interrupted; nothing is left half-written, and a training goes on with --resume", 130)
+        return fail("interrupted; no file is left incomplete, and --resume continues a training run", 130)
     except Exception as error:
         if is_out_of_memory(error):
-            return told(f"memory ran out: {error}", 1)
-        return told(bug_report(), 1)
+            return fail(f"out of memory: {error}", 1)
+        return fail(bug_report(), 1)
 
 
-def told(message: str, code: int) -> int:
-    """One message to the person, with nothing in it that a terminal obeys, and the exit code."""
+def fail(message: str, code: int) -> int:
+    """Print a message without control characters, and return the exit code."""
     from vcc.printable import printable_lines
 
     print(printable_lines(f"vcc: {message}"), file=sys.stderr)
@@ -86,7 +86,7 @@ def told(message: str, code: int) -> int:
 
 
 def bug_report() -> str:
-    """What nobody expected, with all that is needed to mend it."""
+    """The message for an unexpected exception: versions and traceback."""
     from importlib.metadata import PackageNotFoundError, version
 
     versions = [f"Python {platform.python_version()}"]
@@ -94,8 +94,8 @@ def bug_report() -> str:
         with contextlib.suppress(PackageNotFoundError):
             versions.append(f"{name} {version(name)}")
     return (
-        "this is a bug in vcc, not a mistake of yours. Please report it with the lines below; they name files of "
-        f"yours, so look through them first.\n{', '.join(versions)}, {platform.platform()}\n{traceback.format_exc()}"
+        "this is a bug in vcc. Please report it with the lines below; they may contain names of your files, so check "
+        f"them first.\n{', '.join(versions)}, {platform.platform()}\n{traceback.format_exc()}"
     )
 
 
@@ -104,12 +104,12 @@ def overview() -> str:
     lines = [f"  {name:<{width}}  {summary(target)}" for name, target in COMMANDS.items()]
     head = ["usage: vcc COMMAND [options]", "", "Long documents through ordinary Transformers.", ""]
     return "\n".join(
-        [*head, *lines, "", "vcc COMMAND --help shows the options of a command, vcc --version the version."]
+        [*head, *lines, "", "Run vcc COMMAND --help for the options of a command, vcc --version for the version."]
     )
 
 
 def summary(target: str) -> str:
-    """The first line of a command's docstring, read without importing it: importing torch takes seconds."""
+    """Return the first line of a command's docstring without importing it, because torch takes seconds to import."""
     module, _, function = target.partition(":")
     file = Path(__file__).parent.joinpath(*module.split(".")[1:]).with_suffix(".py")
     for node in ast.parse(file.read_text(encoding="utf-8")).body:

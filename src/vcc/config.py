@@ -1,4 +1,4 @@
-"""`VccConfig`: every knob of the method, checked once."""
+"""`VccConfig`: every setting of the method, validated once."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -12,15 +12,15 @@ from vcc.errors import UsageError
 if TYPE_CHECKING:
     ScoreName = str
 else:
-    ScoreName = Literal[tuple(SCORES)]  # so that a command line made of these fields lists them
+    ScoreName = Literal[tuple(SCORES)]  # the command line lists them
 
 
-# Layers of the paper's models, and how many of them run on windows: base models have 12, its larger ones 24.
+# The layers of the paper's models (base 12, larger ones 24) -> how many of them run on windows.
 WINDOW_LAYERS = {12: 4, 24: 6}
 
 
 class Settings:
-    """Mixed into dataclasses of settings: to plain JSON values, and back."""
+    """A mixin for dataclasses of settings: to JSON values, and back."""
 
     def to_dict(self) -> dict[str, Any]:
         values: Mapping[str, Any] = asdict(self)  # type: ignore[call-overload]
@@ -37,36 +37,36 @@ class Settings:
 
 @dataclass(frozen=True)
 class VccConfig(Settings):
-    """How a model reads a long input. The defaults are the paper's for 16K tokens and more."""
+    """How a model reads long inputs. The defaults are the paper's for 16K tokens and more."""
 
     scales: Annotated[tuple[int, ...], "tokens per node, coarse to fine, ending in 1"] = (16, 1)
     budget: Annotated[tuple[int, ...], "nodes opened at each scale but the last"] = (90,)
-    window: Annotated[int, "tokens in each separate piece that the first layers run on"] = 512
+    window: Annotated[int, "tokens per window in the first layers"] = 512
     window_layers: Annotated[
-        int | None, "how many layers run on windows; None: the paper's 4 of 12 and 6 of 24, else a third of the model's"
+        int | None, "how many layers run on windows; None: the paper's 4 of 12 and 6 of 24, else a third"
     ] = None
     vip_window: Annotated[
         Literal["inline", "own"],
-        "VIPs stay in the windows of their neighbours, or get windows of their own, so that the states of the rest of "
-        "the document do not depend on them",
+        "VIPs share windows with their neighbours, or get windows of their own, which makes the states of the rest of "
+        "the document independent of them",
     ] = "inline"
     score: Annotated[
         ScoreName,
-        "what opens a node: the attention that VIPs pay it (the paper's), or how alike its mean and theirs are",
+        "what opens a node: the attention of the VIPs (the paper's), or the similarity of its mean and theirs",
     ] = "attention"
-    explore: Annotated[float, "in training, the probability that a cut is drawn at random"] = 0.1
+    explore: Annotated[float, "in training, the probability of a random cut"] = 0.1
     dense_below: Annotated[
         int | Literal["auto"],
-        'inputs shorter than this run through the untouched model; "auto": where compressing would not save time',
+        'inputs shorter than this run through the untouched model; "auto": if compressing would not save time',
     ] = "auto"
     max_vips: Annotated[
         int | None,
-        "rows reserved for VIPs, which keeps shapes independent of the mask; None: as many as the batch has (in a "
-        "compiled graph, 512)",
+        "rows reserved for VIPs, which makes shapes independent of the mask; None: as many as the batch needs (512 in "
+        "a compiled graph)",
     ] = None
 
     def __post_init__(self) -> None:
-        # JSON has lists only, so a loaded configuration arrives with them.
+        # A configuration loaded from JSON has lists.
         object.__setattr__(self, "scales", as_tuple(self.scales, "scales"))
         object.__setattr__(self, "budget", as_tuple(self.budget, "budget"))
         check_scales(self.scales)
@@ -84,7 +84,7 @@ class VccConfig(Settings):
         require(ok, "max_vips", self.max_vips, "None or a whole number of rows, at least 0")
 
     def resolved(self, layers: int) -> "VccConfig":
-        """With the number of window layers settled for a model of `layers` layers."""
+        """Return the configuration with `window_layers` set for a model of `layers` layers."""
         usual = WINDOW_LAYERS.get(layers, layers // 3)
         config = self if self.window_layers is not None else replace(self, window_layers=usual)
         if config.window_layers is None or config.window_layers > layers:

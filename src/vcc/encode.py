@@ -20,11 +20,11 @@ from vcc.core.state import Compressed, Windowed
 from vcc.core.tree import SegmentTree, build_tree, copy_tree
 from vcc.core.vips import check_mask, pack, split_vips
 
-WINDOWED_AT_ONCE = 2**18  # tokens; a layer needs many times their memory for its feed-forward part
+WINDOWED_AT_ONCE = 2**18  # tokens per batch of windows; the feed-forward part needs many times their memory
 
 
 class Host(Protocol):
-    """What the algorithm asks of a Transformer."""
+    """What the algorithm needs from a Transformer."""
 
     @property
     @abstractmethod
@@ -36,17 +36,17 @@ class Host(Protocol):
 
     @abstractmethod
     def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
-        """The hidden states (B, r, D) after layer `index`. Each row weighs `counts` tokens as a key: attention adds
-        log(counts) to its score. `consecutive` rows are neighbouring single tokens, in every batch element."""
+        """Return the hidden states (B, r, D) after layer `index`. As a key, a row has the weight of `counts` tokens:
+        attention adds log(counts) to its score. `consecutive` rows are neighbouring single tokens."""
 
     @abstractmethod
     def score(self, index: int, vips: Rows, nodes: Rows) -> Tensor:
-        """How much the VIPs attend to the nodes, with layer `index`'s queries and keys: (B, nodes)."""
+        """Return the attention of the VIPs to the nodes, with layer `index`'s queries and keys: (B, nodes)."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one layer did, for whoever watches."""
+    """What one layer did, for `watch`."""
 
     layer: int
     rows: int  # rows the layer saw, per batch element (in a window layer, per window)
@@ -59,7 +59,7 @@ Watch = Callable[[Step], None]
 
 
 def encode(host: Host, rows: Rows, vip_mask: Tensor, config: VccConfig, watch: Watch | None = None) -> Rows:
-    """Run every layer of `host` over `rows`, seeing only the VIPs and a cut through the rest. -> Rows like `rows`."""
+    """Run every layer of `host` on the VIPs and a cut through the rest of `rows`. Return Rows like `rows`."""
     check_mask(vip_mask, rows.counts, "vip_mask")
     check_counts(rows.counts)
     config = config.resolved(host.num_layers)
@@ -68,10 +68,10 @@ def encode(host: Host, rows: Rows, vip_mask: Tensor, config: VccConfig, watch: W
 
 
 def read_once(host: Host, pieces: Iterable[Rows], config: VccConfig) -> SegmentTree:
-    """The windows and the tree of contexts, which no VIP has a part in: read a document once, `ask` it many times.
+    """Return the tree of contexts after the window layers, which do not depend on VIPs: read once, `ask` many times.
 
-    `pieces` are consecutive stretches of contexts that are padded at their end, each but the last a whole number of
-    windows long; often one is all there is, and its padding may be anywhere. With `vip_window="own"`, asking gives what
+    `pieces` are consecutive stretches of contexts that are padded at their end; each but the last must be a whole
+    number of windows. A single piece may have padding anywhere. With `vip_window="own"`, asking gives what
     `encode` gives on VIPs and context together.
     """
     config = config.resolved(host.num_layers)
@@ -93,11 +93,11 @@ def ask(
     owner: Tensor | None = None,
     in_place: bool = False,
 ) -> tuple[Rows, SegmentTree]:
-    """Run the layers for VIPs (B, p) over trees that were read before: for element i that of context owner[i]; without
-    `owner` (B,), one that all share, or one each.
+    """Run the layers for VIPs (B, p) over trees from `read_once`. Element i uses tree owner[i]; without `owner` (B,),
+    the one tree, or one each.
 
-    -> the VIPs and their trees after the last layer. The tree given stays as it is, and gradients reach it. `in_place`,
-    without gradients, it is changed itself, and only where the cuts go: a tree on disk may be larger than memory.
+    Return the VIPs and their trees after the last layer. The given tree is unchanged, and gradients reach it. With
+    `in_place`, without gradients, it is changed itself, only at the cuts: a tree on disk may be larger than memory.
     """
     config = config.resolved(host.num_layers)
     vips = in_windows(host, vips, config)
@@ -107,7 +107,7 @@ def ask(
 
 
 def to_windows(rows: Rows, vip_mask: Tensor, config: VccConfig) -> Windowed:
-    """VIPs and context apart, each in windows of its own; or all rows in windows, VIPs among their neighbours."""
+    """Split rows into windows: VIPs and context separately, or VIPs among their neighbours."""
     if config.vip_window == "own":
         vips, context, layout = split_vips(rows, vip_mask, config.max_vips)
         return Windowed.split([vips, context], config.window, layout)
@@ -116,7 +116,7 @@ def to_windows(rows: Rows, vip_mask: Tensor, config: VccConfig) -> Windowed:
 
 
 def to_tree(state: Windowed, vip_mask: Tensor, config: VccConfig) -> Compressed:
-    """Out of the windows: the VIPs, and the tree of the context."""
+    """Join the windows, and build the tree of the context."""
     layout = state.layout
     if config.vip_window == "own":
         vips, context = state.joined()
@@ -129,7 +129,7 @@ def to_tree(state: Windowed, vip_mask: Tensor, config: VccConfig) -> Compressed:
 
 
 def run_windows(host: Host, state: Windowed, config: VccConfig, watch: Watch | None = None) -> Windowed:
-    """The first layers, on windows."""
+    """Run the first layers, on windows."""
     for index in range(config.window_layers or 0):
         state = replace(state, parts=tuple(layer_on_windows(host, index, part) for part in state.parts))
         if watch:
@@ -138,13 +138,13 @@ def run_windows(host: Host, state: Windowed, config: VccConfig, watch: Watch | N
 
 
 def in_windows(host: Host, rows: Rows, config: VccConfig) -> Rows:
-    """Rows after the first layers, on windows of their own."""
+    """Run the first layers on rows, in windows of their own."""
     (after,) = run_windows(host, Windowed.split([rows], config.window), config).joined()
     return after
 
 
 def run_layers(host: Host, state: Compressed, config: VccConfig, watch: Watch | None) -> Compressed:
-    """The other layers, on the VIPs and a cut. Without gradients the tree is changed in place."""
+    """Run the other layers, on the VIPs and a cut. Without gradients the tree is changed in place."""
     for index in range(config.window_layers or 0, host.num_layers):
         state, cut = layer_step(host, index, state, config)
         if watch:
@@ -160,15 +160,15 @@ def layer_step(host: Host, index: int, state: Compressed, config: VccConfig) -> 
     chosen, tree = read_cut_and_pass_tree(state.tree, cut)
     seen = concat_rows(vips, chosen)  # S X, in the model's own precision
     after = host.layer(index, seen)
-    # The update is taken from what the layer was given, so that rounding it to bf16 does not leak into the tree.
+    # The update is the output minus the rounded input, so rounding to bf16 does not leak into the tree.
     update = after[:, number:].to(tree.means.dtype) - seen.hidden[:, number:].to(tree.means.dtype)
-    in_place = not torch.is_grad_enabled()  # the tree is ours alone, and no gradient needs the old one
+    in_place = not torch.is_grad_enabled()  # we own the tree, and no gradient needs the old one
     tree = add_to_cut(tree, cut, update, in_place)
     return replace(state, vips=vips.with_hidden(after[:, :number]), tree=tree), cut
 
 
 def layer_on_windows(host: Host, index: int, windows: Rows) -> Rows:
-    """One layer on all windows; without gradients some at a time, because nothing but memory is gained by more."""
+    """Run one layer on all windows; without gradients in batches, to save memory."""
     if not windows.hidden.numel():
         return windows
     some = max(1, WINDOWED_AT_ONCE // len(windows))

@@ -1,4 +1,4 @@
-"""For tests, examples, and authors of hosts elsewhere: a tiny host, the paper's matrices, and `check_host`."""
+"""For tests, examples and authors of hosts: a tiny host, the paper's matrices, and `check_host`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ from vcc.encode import Host, encode
 
 
 class TinyHost(nn.Module):
-    """Pre-norm or post-norm layers with multi-head attention. Nothing here knows about compression but log(counts).
+    """Pre-norm or post-norm layers with multi-head attention. Only log(counts) is specific to compression.
 
-    With `distance` a key's score falls with its distance from the query, so that positions matter too.
+    With `distance` a key's score falls with its distance from the query, so positions matter too.
     """
 
     def __init__(
@@ -80,15 +80,15 @@ def random_rows(batch: int, n: int, width: int = 8, seed: int = 0, dtype: torch.
 
 
 def dense(host: Host, rows: Rows) -> Tensor:
-    """Every layer on the whole sequence: what the algorithm approximates."""
+    """Run every layer on the whole sequence: what the algorithm approximates."""
     for index in range(host.num_layers):
         rows = rows.with_hidden(host.layer(index, rows))
     return rows.hidden
 
 
 # ------------------------------------------------------------------------------------------------- the paper's matrices
-# Dense and slow: a second opinion on everything the tree does lazily. Every function is for one batch element; n is the
-# number of tokens in the tree, padding included.
+# Dense and slow: an independent oracle for everything the tree does lazily. Each function takes one batch element; n is
+# the number of tokens in the tree, padding included.
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Node:
 
 
 def nodes_of_cut(tree: SegmentTree, cut: Cut, element: int) -> tuple[list[Node], list[Node]]:
-    """The cut's nodes in the order in which it is read, and the nodes opened on the way."""
+    """The cut's nodes in reading order, and the opened nodes."""
     visited = list(range(tree.means.shape[1]))
     rows: list[Node] = []
     inner: list[Node] = []
@@ -134,7 +134,7 @@ def compression(tree: SegmentTree, cut: Cut, element: int) -> tuple[Tensor, Tens
 
 
 def with_vips(S: Tensor, vips: int) -> Tensor:
-    """[[I, 0], [0, S_c]]: VIPs have reserved seats. Works for S and for its pseudo-inverse."""
+    """[[I, 0], [0, S_c]]: VIPs are never compressed. Works for S and for its pseudo-inverse."""
     return torch.block_diag(torch.eye(vips, dtype=S.dtype), S)
 
 
@@ -147,7 +147,7 @@ def mean(rows: Rows, element: int, node: Node) -> Tensor:
 def layer_by_matrices(host: Host, index: int, X: Tensor, vips: int, tree: SegmentTree, cut: Cut) -> Tensor:
     """X_new = S^+ gamma(S X) + X, with gamma(x) = layer(x) - x, for X = [P; C] without padding, (vips + n_c, D).
 
-    Of the tree only the shape is used: scales, counts and length.
+    Only the tree's scales, counts and length are used.
     """
     S_c, inverse, D = compression(tree, cut, 0)
     n = len(X) - vips
@@ -162,12 +162,12 @@ def layer_by_matrices(host: Host, index: int, X: Tensor, vips: int, tree: Segmen
 
 
 def check_host(host: Host, width: int, dtype: torch.dtype = torch.float64, tolerance: float = 1e-9) -> None:
-    """Hold a host, whose layers take hidden states of this width and type, to what `encode` relies on.
+    """Check that a host, whose layers take hidden states of this width and dtype, does what `encode` relies on.
 
-    Raises AssertionError, which says what is wrong and in which layer. The host has to be in evaluation mode.
+    Raises AssertionError with the problem and the layer. The host must be in evaluation mode.
     """
     if host.training:
-        raise AssertionError("the host is in training mode: put it into evaluation mode, in which nothing is random")
+        raise AssertionError("the host is in training mode: it must be in evaluation mode, where nothing is random")
     with torch.no_grad():
         for index in range(host.num_layers):
             given = host, index, width, dtype
@@ -178,7 +178,7 @@ def check_host(host: Host, width: int, dtype: torch.dtype = torch.float64, toler
 
 @dataclass(frozen=True)
 class Claim:
-    """Two tensors that have to be equal, and what is wrong if they are not."""
+    """Two tensors that must be equal, and the problem if they are not."""
 
     problem: str
     actual: Tensor
@@ -190,21 +190,23 @@ class Claim:
             raise AssertionError(f"{where}: {self.problem}: the shape is {shapes}")
         error = float((self.actual - self.expected).abs().max() / self.expected.abs().max())
         if not error < tolerance:  # NaN too
-            raise AssertionError(f"{where}: {self.problem}: off by {error:.1e}; it must be below {tolerance:.0e}")
+            raise AssertionError(f"{where}: {self.problem}: the error is {error:.1e}; it must be below {tolerance:.0e}")
 
 
 def claims_on_layer(host: Host, index: int, width: int, dtype: torch.dtype) -> Iterator[Claim]:
     rows = random_rows(2, 12, width, dtype=dtype)
     after = host.layer(index, rows)
     yield Claim("a layer must keep the shape of its rows", torch.ones_like(after), torch.ones_like(rows.hidden))
-    yield Claim("consecutive=True changes neighbouring tokens", host.layer(index, rows, consecutive=True), after)
+    yield Claim(
+        "consecutive=True changes the result for neighbouring tokens", host.layer(index, rows, consecutive=True), after
+    )
     yield Claim("a batch element depends on another", after[:1], host.layer(index, first_element(rows)))
     turned = Rows(rows.hidden.roll(5, 1), rows.counts, rows.positions.roll(5, 1))
     yield Claim("the order of rows matters (are their positions used?)", host.layer(index, turned).roll(-5, 1), after)
 
     padded, noisy = with_padding(rows), with_padding(rows, noise=1e3)
     real, after = padded.counts > 0, host.layer(index, padded)
-    yield Claim("what lies in padding changes other rows", host.layer(index, noisy)[real], after[real])
+    yield Claim("the content of padding changes other rows", host.layer(index, noisy)[real], after[real])
     short = Rows(rows.hidden[:1, :8], rows.counts[:1, :8], rows.positions[:1, :8])
     yield Claim("padding changes other rows", after[:1, :8], host.layer(index, short))
 
@@ -212,7 +214,7 @@ def claims_on_layer(host: Host, index: int, width: int, dtype: torch.dtype) -> I
     some = Rows(rows.hidden[:, :6], counts.expand(2, 6).to(dtype), rows.positions[:, :6])
     which = torch.arange(6).repeat_interleave(counts)  # (12,) as many equal tokens as each row stands for
     equal = Rows(some.hidden[:, which], rows.counts, some.positions[:, which])
-    problem = "a row of count c does not weigh as c equal tokens (is log(counts) added to its score as a key?)"
+    problem = "a row of count c does not weigh as much as c equal tokens (is log(counts) added to its score as a key?)"
     yield Claim(problem, host.layer(index, some), host.layer(index, equal)[:, counts.cumsum(0) - counts])
 
 
@@ -220,7 +222,7 @@ def claims_on_score(host: Host, index: int, width: int, dtype: torch.dtype) -> I
     vips = with_padding(random_rows(2, 6, width, 1, dtype))
     nodes = with_padding(random_rows(2, 12, width, 2, sum_dtype(dtype)))  # a tree's own type
     real, score = nodes.counts > 0, host.score(index, vips, nodes)
-    yield Claim("a score must be one number for each node", torch.ones_like(score), torch.ones_like(nodes.counts))
+    yield Claim("a score must be one number per node", torch.ones_like(score), torch.ones_like(nodes.counts))
     noisy = host.score(index, vips, with_padding(nodes, noise=1e3))
     yield Claim("the score of nodes changes with padding among them", noisy[real], score[real])
     noisy = host.score(index, with_padding(vips, noise=1e3), nodes)
@@ -238,7 +240,7 @@ def claim_on_open_cut(host: Host, width: int, dtype: torch.dtype) -> Claim:
     vip_mask = (torch.arange(23) % 7 == 3).expand(2, 23)
     config = VccConfig(scales=(4, 2, 1), budget=(99, 99), window_layers=0)
     real, after = rows.counts > 0, encode(host, rows, vip_mask, config).hidden
-    problem = "with every node opened, encode does not give what the layers give on the whole sequence"
+    problem = "with every node opened, encode differs from the layers on the whole sequence"
     return Claim(problem, after[real], dense(host, rows)[real])
 
 

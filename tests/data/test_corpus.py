@@ -82,7 +82,7 @@ def test_a_store_of_something_else_and_a_damaged_one_are_refused(corpus, tmp_pat
         prepare(str(corpus), t5_like(WORDS), tmp_path / "store")
     with (tmp_path / "store" / "tokens.bin").open("r+b") as file:
         file.truncate(4)
-    with pytest.raises(DataError, match="tokens.bin is not what was written"):
+    with pytest.raises(DataError, match="tokens.bin does not match its hash"):
         TokenStore.open(tmp_path / "store")
 
 
@@ -92,7 +92,7 @@ def test_a_flipped_bit_is_seen(name, corpus, tmp_path):
     data = bytearray((tmp_path / "store" / name).read_bytes())
     data[-1] ^= 1
     (tmp_path / "store" / name).write_bytes(data)
-    with pytest.raises(DataError, match=f"{name} is not what was written"):
+    with pytest.raises(DataError, match=f"{name} does not match its hash"):
         prepare(str(corpus), bert_like(WORDS), tmp_path / "store")
 
 
@@ -129,7 +129,7 @@ def test_nothing_to_read_is_an_error(tmp_path):
     with pytest.raises(DataError, match="no such file or folder"):
         list(stream_texts(str(tmp_path / "nowhere")))
     (tmp_path / "a.txt").write_text("1+1")
-    with pytest.raises(DataError, match="nothing is left after the filter"):
+    with pytest.raises(DataError, match="the filter drops every component"):
         prepare(str(tmp_path), bert_like(WORDS), tmp_path / "store")
 
 

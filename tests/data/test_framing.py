@@ -20,5 +20,5 @@ def test_every_window_is_framed_and_every_token_is_found_again(n: int) -> None:
 
 
 def test_a_window_without_room_is_refused() -> None:
-    with pytest.raises(ValueError, match="window 2 has no room beside the 2 tokens"):
+    with pytest.raises(ValueError, match="window 2 must be larger than the 2 special tokens"):
         framed_places(3, 2, FRAME)

@@ -37,7 +37,7 @@ def test_mixed_text_leaves_out_the_owner_and_repeats_only_at_need():
     text = HAY.mixed(np.random.default_rng(0), 100, without="a")
     assert len(text) == 10 == len(set(text)) and not any(paragraph.startswith("a") for paragraph in text)
     assert len(HAY.mixed(np.random.default_rng(0), 150, without="a")) == 15
-    with pytest.raises(ValueError, match="nothing is left"):
+    with pytest.raises(ValueError, match="there is no filler left"):
         Paragraphs.of([("a", "text")]).mixed(np.random.default_rng(0), 10, without="a")
 
 

@@ -129,7 +129,7 @@ def test_missing_places_and_splits_are_errors(tmp_path, monkeypatch):
         load_records("squad", "train", str(tmp_path), "")
     with pytest.raises(DataError, match="split 'dev' must be one of train, validation, test"):
         load_records("squad", "dev", str(tmp_path), "")
-    with pytest.raises(DataError, match="crd3 has no home on the hub"):
+    with pytest.raises(DataError, match="crd3 is not on the hub"):
         load_records("crd3", "train", None, "")
 
 
@@ -168,7 +168,7 @@ def test_a_hub_set_with_a_script_is_read_from_its_parquet_copy(hub):
 
 
 def test_a_hub_that_cannot_answer_is_named(hub, monkeypatch):
-    with pytest.raises(DataError, match="gone/set: the hub does not give its test split: no such data set"):
+    with pytest.raises(DataError, match="gone/set: its test split cannot be loaded from the hub: no such data set"):
         load_records("set", "test", "gone/set", "")
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(DataError, match="pip install 'vcc-transformers.train.'"):

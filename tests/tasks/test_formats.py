@@ -72,7 +72,7 @@ def test_squad_rows_of_the_hub_and_flat_lines_read_the_same(tmp_path):
 
 def test_squad_answer_that_is_not_where_it_should_be_is_named(tmp_path):
     broken = json.loads(json.dumps(SQUAD).replace("52", "3"))
-    with pytest.raises(DataError, match=r"dev.json\[0\] article 0 paragraph 0 question 0: answer 'France' must stand"):
+    with pytest.raises(DataError, match=r"dev.json\[0\] article 0 paragraph 0 question 0: answer 'France' must be at"):
         TASKS["squad"]().load("validation", write(tmp_path, "dev.json", broken, lines=False))
 
 
@@ -87,7 +87,7 @@ def test_whole_texts_keep_every_place_of_an_answer_and_refuse_a_wrong_one(tmp_pa
     (example,) = TASKS["fairytaleqa"]().load("train", str(tmp_path))
     assert (example.question, example.answer_spans, example.group) == ("Who?", ((4, 11), (8, 11)), "d")
     (tmp_path / "train.jsonl").write_text(json.dumps({**line, "answer_starts": [0, 4]}))
-    with pytest.raises(DataError, match="answer 'Ann' must stand at character 0"):
+    with pytest.raises(DataError, match="answer 'Ann' must be at character 0"):
         TASKS["fairytaleqa"]().load("train", str(tmp_path))
 
 
@@ -218,7 +218,7 @@ def test_scrolls_questions_come_before_the_document_and_references_merge_but_in_
     (example,) = TASKS[name]().load("validation", source)
     assert (example.question, example.document, example.answers) == ("Who?", "A long\n\ntext.", ("a", "b"))
     assert [e.answers for e in TASKS[name]().load("train", source)] == [("a",), ("b",)]
-    with pytest.raises(DataError, match="input must read: question, an empty line, document"):
+    with pytest.raises(DataError, match="input must be: question, an empty line, document"):
         TASKS[name]().load("train", scrolls_zip(tmp_path, name, [rows[0] | {"input": "no gap"}]))
 
 

@@ -178,7 +178,7 @@ def test_the_interval_draws_documents_not_questions():
 
 def test_predictions_must_stand_in_the_order_of_the_examples():
     predictions, examples = SCROLLS
-    with pytest.raises(ValueError, match="prediction '2' stands beside example '0'"):
+    with pytest.raises(ValueError, match="prediction '2' does not match example '0'"):
         answer_scores(predictions[::-1], examples)
     with pytest.raises(ValueError, match="2 predictions for 3 examples"):
         answer_scores(predictions[:2], examples)

@@ -1,9 +1,9 @@
-"""`attend`: attention between rows, each key weighing as many tokens as it stands for.
+"""`attend`: attention between rows, where each key has the weight of the tokens it stands for.
 
     softmax(scale q k^T + log(counts of the keys) + relative bias) v                                  (B, H, r, d)
 
 One operation, several kernels: every backend is a function of the same signature, in a file of its own, and a row of
-`BACKENDS`. All of them give the same numbers, up to rounding.
+`BACKENDS`. All of them agree up to rounding.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ DEFAULT = Scoring()
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, rows: Rows, scoring: Scoring = DEFAULT, backend: str = "auto") -> Tensor:
-    """q, k, v (B, H, r, d), one for each row -> (B, H, r, d). Of `rows`, only counts and positions are used.
+    """q, k, v (B, H, r, d), one for each row -> (B, H, r, d). Only the counts and positions of `rows` are used.
 
     `backend`: a name of `BACKENDS`, or "auto", the fastest of them for these tensors.
     """
@@ -48,7 +48,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, rows: Rows, scoring: Scoring = DEFAU
 
 
 def fastest(q: Tensor, scoring: Scoring) -> str:
-    """The backend that "auto" stands for."""
+    """Return the backend for "auto"."""
     if not q.is_cuda or why_not_triton(q, scoring):
         return "sdpa"
     if scoring.relative is not None or scoring.window is not None:

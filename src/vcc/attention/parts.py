@@ -1,17 +1,16 @@
-"""Attention without a mask, where it is known how the counts of the keys are laid out (`Pattern`).
+"""Attention without a mask, where the layout of the keys' counts is known (`Pattern`).
 
-A fused kernel takes half as long again with a bias per key as without. There are two ways around it, both exact but for
-rounding:
+A bias per key makes a fused kernel half again as slow. There are two ways around it, both exact up to rounding:
 
-- Of many windows only a few hold padding beside tokens. Attend in all of them without a mask, then do those few again
+- Only a few of many windows hold both tokens and padding. Attend in all of them without a mask, then repeat those few
   with one.
 - The keys of a cut come in groups of equal counts. Attend to each group on its own, and join the groups by their
-  log-sum-exp, to which a group adds the log of its count. Two kinds of rows do not fit their group, and what they
-  contributed too much is subtracted: the row that stands for fewer tokens than the others, and padding.
+  log-sum-exp, to which a group adds the log of its count. Two kinds of rows do not fit their group, and their
+  surplus is subtracted: the row that stands for fewer tokens than the others, and padding.
 
 Subtracting is safe only if padding contributes little. All keys are therefore shifted by their mean, which changes no
 softmax, and padding gets the key zero, that mean. By Jensen's inequality m rows of padding then add to a sum of
-exponentials at most m / n of what the n tokens add; and a key of zero has no part in the gradient of the queries.
+exponentials at most m / n of what the n tokens add; and a zero key does not contribute to the gradient of the queries.
 """
 
 import math
@@ -24,14 +23,14 @@ from torch.nn import functional as F
 
 from vcc.core.rows import Pattern, Rows, log_counts, sum_dtype
 
-MANY_ROWS = 4096  # from which on two calls of a kernel without a mask are faster than one with it
+MANY_ROWS = 4096  # from here on, two kernel calls without a mask are faster than one with it
 MANY_WINDOWS = 64
-FEW = 16  # of that many windows, one may have to be done again
-TILE = 128  # keys that a kernel takes at once; a group is filled up with padding, which is faster than a ragged end
+FEW = 16  # at most one in this many windows may be repeated
+TILE = 128  # keys per kernel tile; groups are padded to a multiple, which is faster than a ragged end
 
 
 def attend_unmasked(q: Tensor, k: Tensor, v: Tensor, rows: Rows, scale: float) -> Tensor | None:
-    """softmax(scale q k^T + log counts) v by whichever way is faster than a mask; None: neither is."""
+    """softmax(scale q k^T + log counts) v, in the way that is faster than a mask; None if neither is."""
     pattern, batch = rows.pattern, q.shape[0]
     if pattern is None:
         return None
@@ -54,9 +53,9 @@ def fused(q: Tensor, k: Tensor, v: Tensor, scale: float, bias: Tensor | None = N
 def fused_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, scale: float, bias: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of q, k and v, if exp(scores - lse) were the probabilities and `out` what they led to."""
+    """The gradients of q, k and v, taking exp(scores - lse) as the probabilities and `out` as the output."""
     if q.is_cuda:
-        seed = torch.empty((), dtype=torch.int64, device=q.device)  # of a dropout that there is not
+        seed = torch.empty((), dtype=torch.int64, device=q.device)  # unused: no dropout
         return torch.ops.aten._scaled_dot_product_cudnn_attention_backward(
             grad, q, k, v, out, lse.unsqueeze(-1), seed, seed, bias, None, None, q.shape[2], k.shape[2], 0.0, False,
             scale=scale,
@@ -67,14 +66,14 @@ def fused_backward(
 
 
 # ----------------------------------------------------------------------------------------- as one operation of torch
-# Opaque to a compiler, which would copy a whole output to change a little of it, and lay out `lse` as it likes.
+# Opaque to the compiler, which would copy a whole output to change a part of it, and choose its own layout for `lse`.
 
 
 @torch.library.custom_op("vcc::fused_attention", mutates_args=())
 def _fused(
     q: Tensor, k: Tensor, v: Tensor, scale: float, again: Tensor | None, bias: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Without a mask; batch elements `again` (m,) once more, with the bias (m, 1, r, r)."""
+    """Attend without a mask, then repeat batch elements `again` (m,) with the bias (m, 1, r, r)."""
     out, lse = fused(q, k, v, scale)
     if again is not None:
         for whole, part in zip((out, lse), fused(q[again], k[again], v[again], scale, bias), strict=True):
@@ -116,8 +115,7 @@ def _(
 
 
 def laid_out_like(found: Tensor, given: Tensor) -> Tensor:
-    """`found`, copied if needed to have the strides of `empty_like(given)`: those that the fake versions above promise
-    to the compiler."""
+    """`found` with the strides of `empty_like(given)`, which the fake versions above promise to the compiler."""
     strides = torch.empty_like(given, device="meta").stride()
     return found if found.stride() == strides else torch.empty_like(given).copy_(found)
 
@@ -139,9 +137,9 @@ _fused.register_autograd(_gradients, setup_context=_remember)
 
 
 def attend_few_masked(q: Tensor, k: Tensor, v: Tensor, counts: Tensor, uneven: int, scale: float) -> Tensor:
-    """Batch elements are tokens alone or padding alone, but for `uneven` of them at most, which are done again."""
+    """Batch elements are all tokens or all padding, except at most `uneven` of them, which are repeated."""
     real = counts > 0
-    again = (real.any(1) & ~real.all(1)).float().topk(uneven).indices  # with fewer of them, some others in vain
+    again = (real.any(1) & ~real.all(1)).float().topk(uneven).indices  # with fewer, others are repeated in vain
     bias = log_counts(counts.index_select(0, again)).to(q.dtype)[:, None, None]
     return _fused(q, k, v, scale, again, bias.expand(-1, -1, q.shape[2], -1))[0]
 
@@ -153,23 +151,23 @@ def attend_few_masked(q: Tensor, k: Tensor, v: Tensor, counts: Tensor, uneven: i
 class KeyGroup:
     """The keys that stand for `tokens` tokens each, prepared for attention without a mask.
 
-    Beside full rows it may hold, in each batch element, one *odd* row that stands for fewer tokens, and padding.
+    Besides full rows it may hold, per batch element, one *odd* row that stands for fewer tokens, and padding.
     """
 
     tokens: int
     where: list[slice]  # their places among all rows
-    k: Tensor  # (B, H, m, d) less the mean of all keys; padding is zero. m is filled up to a multiple of TILE
+    k: Tensor  # (B, H, m, d) minus the mean of all keys; padding is zero. m is padded to a multiple of TILE
     v: Tensor  # (B, H, m, d) weighted with counts / tokens
     weights: Tensor  # (B, 1, m, 1) counts / tokens
 
     @property
     def padding(self) -> Tensor:
-        """How many of its rows are padding, (B, 1, 1)."""
+        """The number of padding rows, (B, 1, 1)."""
         return (self.weights == 0).sum(2)
 
     @property
     def odd(self) -> Tensor:
-        """Which row is the odd one, (B, 1, m, 1)."""
+        """A mask of the odd row, (B, 1, m, 1)."""
         return (self.weights > 0) & (self.weights < 1)
 
     @property
@@ -178,13 +176,13 @@ class KeyGroup:
         return (self.k.to(self.weights.dtype) * self.odd).sum(2, keepdim=True)
 
     def surplus(self, q: Tensor, unit: Tensor, scale: float) -> Tensor:
-        """What the odd row adds too much to the sum of exponentials, in units of exp(unit): (B, H, r) both."""
+        """The surplus of the odd row in the sum of exponentials, in units of exp(unit): (B, H, r) both."""
         much = (self.odd * (1 - self.weights)).sum(2)
         return much * (scale * (q.to(unit.dtype) * self.odd_key).sum(-1) - unit).exp()
 
 
 def key_groups(k: Tensor, v: Tensor, counts: Tensor, pattern: Pattern) -> list[KeyGroup]:
-    """The keys by how many tokens they stand for; groups of the pattern with equal numbers become one."""
+    """Group the keys by their counts; groups of the pattern with equal counts are merged."""
     places: dict[int, list[slice]] = {}
     start = 0
     for number, tokens in pattern.groups:
@@ -208,8 +206,8 @@ def key_groups(k: Tensor, v: Tensor, counts: Tensor, pattern: Pattern) -> list[K
 
 
 class _ByGroups(torch.autograd.Function):
-    """Backward, a group is given the joint output, and the joint log-sum-exp less the log of its count: with these, a
-    kernel's own backward gives the group's share of the probabilities, and the gradients of the groups add up."""
+    """In the backward pass a group gets the joint output, and the joint log-sum-exp minus the log of its count. With
+    these, the kernel's own backward uses the group's share of the probabilities, and the groups' gradients add up."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, counts: Tensor, pattern: Pattern, scale: float) -> Tensor:
@@ -256,11 +254,11 @@ class _ByGroups(torch.autograd.Function):
 
 
 def cast_unless_same(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """`to`, but for conversions that change nothing: where torch 2.11 compiles an autograd.Function that returns what
-    one of those gave, its gradients are lost."""
+    """`to`, skipping conversions to the same dtype: torch 2.11 loses the gradients of a compiled autograd.Function that
+    returns the result of one."""
     return values if values.dtype == dtype else values.to(dtype)
 
 
 def attend_groups(q: Tensor, k: Tensor, v: Tensor, counts: Tensor, pattern: Pattern, scale: float) -> Tensor:
-    """Group by group, joined by the groups' log-sum-exp."""
+    """Attend group by group, and join the groups by their log-sum-exp."""
     return _ByGroups.apply(q, k, v, counts, pattern, scale)

@@ -1,4 +1,4 @@
-"""What attention between rows means, written as it is defined. Every other backend is tested against it."""
+"""Attention between rows by its definition. Every other backend is tested against it."""
 
 import torch
 from torch import Tensor

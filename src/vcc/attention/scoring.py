@@ -1,4 +1,4 @@
-"""`Scoring`: what a layer adds to its attention scores besides log(counts), and how it scales and drops them."""
+"""`Scoring`: what a layer adds to its attention scores besides log(counts), and its scale and dropout."""
 
 import math
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from vcc.core.rows import UNSEEN, Rows
 class RelativeBias:
     """T5's learned bias for the distance between two rows: one number per bucket of distances and head, both ways.
 
-    Half of the buckets are for keys to the right. Of each half, one half holds the distances 0, 1, 2, ... one by one;
-    the rest grow logarithmically, and the last one holds everything from just below `max_distance` on.
+    Half of the buckets are for keys to the right. In each half, the first half are the distances 0, 1, 2, ..., one
+    each; the rest grow logarithmically, and the last one holds everything from just below `max_distance` on.
     """
 
     table: Tensor  # (buckets, H)
@@ -43,7 +43,7 @@ class RelativeBias:
         return *range(1, exact), *(math.ceil(start - 1e-9) for start in grown)
 
     def buckets(self, distance: Tensor) -> Tensor:
-        """The bucket of each distance (key - query), which is first rounded, halves away from zero."""
+        """The bucket of each distance (key - query), rounded first, halves away from zero."""
         size = (distance.abs() + 0.5).floor()
         exact = self.table.shape[0] // 4
         bucket = size.clamp(max=exact).to(torch.int32)
@@ -59,8 +59,8 @@ class RelativeBias:
     def among(self, r: int) -> Tensor:
         """The bias among r neighbouring tokens, (1, H, r, r).
 
-        Row i is row 0 moved i places to the right, so it is read off one long vector with a period of 2 r; the gradient
-        of that is a sum, where the gradient of a table lookup would be a scatter.
+        Row i is row 0 shifted i places to the right, so all rows are read from one vector with period 2 r. Its gradient
+        is a sum; that of a table lookup would be a scatter.
         """
         step = torch.arange(2 * r, device=self.table.device)
         by_step = self.table[self.buckets(torch.where(step < r, step, step - 2 * r)).long()]  # (2 r, H)
@@ -69,8 +69,8 @@ class RelativeBias:
 
 
 class _Lookup(torch.autograd.Function):
-    """table (buckets, H) at bucket (B, m, n) -> (B, H, m, n), with a gradient that is a matrix product: millions of
-    additions to a few dozen places are slow as a scatter."""
+    """table (buckets, H) at bucket (B, m, n) -> (B, H, m, n). The gradient is a matrix product, because scattering
+    millions of additions to a few dozen places is slow."""
 
     @staticmethod
     def forward(ctx: Any, table: Tensor, bucket: Tensor) -> Tensor:
@@ -96,12 +96,12 @@ class _Lookup(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class Scoring:
-    """How a layer turns queries and keys into probabilities, beside the log(counts) that every layer adds."""
+    """How a layer turns queries and keys into probabilities, besides log(counts), which every layer adds."""
 
     scale: float | None = None  # of the products; None: 1 / sqrt(d)
     relative: RelativeBias | None = None
     window: int | None = None  # rows further apart than this do not see each other; None: all do
-    consecutive: bool = False  # in every batch element the rows are neighbouring tokens: distances are those of indices
+    consecutive: bool = False  # the rows are neighbouring tokens: distances are differences of indices
     dropout: float = 0.0  # of the probabilities
 
     def __post_init__(self) -> None:
@@ -118,13 +118,13 @@ class Scoring:
 
 
 def distances(queries: Tensor, keys: Tensor) -> Tensor:
-    """Positions (B, m) and (B, n) -> key - query (B, m, n), in float32 as every backend has it."""
+    """Positions (B, m) and (B, n) -> key - query (B, m, n), in float32 as in every backend."""
     return keys.float()[:, None, :] - queries.float()[:, :, None]
 
 
 def local_bias(bias: Tensor, distance: Tensor, window: int) -> Tensor:
     """The bias per key (B, r) where the distance (B or 1, r, r) is at most `window`, else UNSEEN: (B, r, r). A padding
-    row sees itself, so that every row sees something."""
+    row sees itself, so every row sees something."""
     itself = torch.eye(bias.shape[1], dtype=torch.bool, device=bias.device)
     seen = torch.where(itself, bias[:, None].clamp(min=0), bias[:, None])
     return seen.masked_fill(distance.abs() > window, UNSEEN)

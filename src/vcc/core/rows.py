@@ -1,4 +1,4 @@
-"""`Rows`: the one value everything is made of. A row is a hidden vector that stands for `counts` tokens."""
+"""`Rows`: the value that everything is made of. A row is a hidden vector that stands for `counts` tokens."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -7,20 +7,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-UNSEEN = -1e30  # the score of a key that is not to be seen: finite, and far below any real one
+UNSEEN = -1e30  # the score of a masked key: finite, and far below any real one
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """What is known of the counts of `Rows` without reading them, so that a compiled graph may rely on it.
+    """What is known about the counts of `Rows` without reading them, for compiled graphs.
 
-    The rows come in groups, one after the other, and within a group every row stands for the same number of tokens.
-    Each batch element may make an exception at the end of each group: first at most one row that stands for fewer
-    tokens, then padding.
+    The rows come in consecutive groups, and within a group every row stands for the same number of tokens. The end of
+    a group is an exception in each batch element: first at most one row that stands for fewer tokens, then padding.
     """
 
     groups: tuple[tuple[int, int], ...]  # (rows in the group, tokens each of them stands for)
-    uneven: int  # how many batch elements, at most, hold such exceptions beside full rows
+    uneven: int  # an upper bound on the batch elements with both exceptions and full rows
 
     @classmethod
     def of_tokens(cls, batch: int, n: int) -> "Pattern":
@@ -33,13 +32,13 @@ class Rows:
     """Hidden vectors, how many tokens each stands for (0 = padding), and where those tokens are on average."""
 
     hidden: Tensor  # (B, n, D) floating point
-    counts: Tensor  # (B, n); of type bool, they say that no row stands for more than one token
+    counts: Tensor  # (B, n); dtype bool means that no row stands for more than one token
     positions: Tensor  # (B, n)
-    pattern: Pattern | None = None  # what is known of the counts; None: nothing
+    pattern: Pattern | None = None  # what is known about the counts; None: nothing
 
     @classmethod
     def of_tokens(cls, hidden: Tensor, real: Tensor, positions: Tensor) -> "Rows":
-        """Single tokens (B, n, D), of which real (B, n) are not padding; padding may be anywhere."""
+        """Single tokens (B, n, D); real (B, n) is 0 for padding, which may be anywhere."""
         return cls(hidden, real != 0, positions)
 
     def __post_init__(self) -> None:
@@ -82,8 +81,8 @@ def check_counts(counts: Tensor) -> None:
 def log_counts(counts: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """The paper's diagonal D and the padding mask as one additive score per key, (B, n).
 
-    Padding is UNSEEN: wherever one real key exists, its probability is exactly zero. A batch element of padding alone
-    sees all of it, so that its softmax is finite, and nobody uses it.
+    Padding is UNSEEN: if there is a real key, padding's probability is exactly zero. A batch element of padding alone
+    sees all of it, to keep its softmax finite; its result is not used.
     """
     real = counts > 0
     unseen = max(UNSEEN, torch.finfo(dtype).min)
@@ -92,13 +91,13 @@ def log_counts(counts: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 def running_count(mask: Tensor) -> Tensor:
-    """How many are set up to and including each place of mask (B, n), (B, n)."""
+    """Return how many entries of mask (B, n) are set up to and including each place: (B, n)."""
     if torch.compiler.is_compiling() and mask.shape[0] > 1:
         return _running_count(mask)
     return mask.cumsum(1)
 
 
-# Opaque to the compiler, which cannot join a long running sum with what is one number for a row (pytorch#180221).
+# Opaque to the compiler, which cannot fuse a long running sum with one number per row (pytorch#180221).
 @torch.library.custom_op("vcc::running_count", mutates_args=())
 def _running_count(mask: Tensor) -> Tensor:
     return mask.cumsum(1)
@@ -110,7 +109,7 @@ def _(mask: Tensor) -> Tensor:
 
 
 def flat_index(index: Tensor, n: int) -> Tensor:
-    """index (B, k) into (B, n, ...) -> (B * k,) into (B * n, ...), where whole rows are copied and added fastest."""
+    """index (B, k) into (B, n, ...) -> (B * k,) into (B * n, ...), where copying and adding whole rows is fastest."""
     if index.shape[0] == 1:
         return index.flatten()
     return (index + n * torch.arange(index.shape[0], device=index.device)[:, None]).flatten()
@@ -128,9 +127,9 @@ def take_rows(rows: Rows, index: Tensor) -> Rows:
 
 
 class _TakeOnce(torch.autograd.Function):
-    """`take` where no row is taken twice. In general the gradient of `take` has to add up the gradients of all places
-    that took the same row; here each row has one place, `back`, and its gradient is looked up there, which is many
-    times faster. A row that was not taken has no gradient."""
+    """`take` where no row is taken twice. In general the gradient of `take` is a sum over all places that took the same
+    row. Here each row has one place, `back`, and its gradient is looked up there, which is many times faster. A row
+    that was not taken has gradient 0."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, index: Tensor, back: Tensor, taken: Tensor) -> Tensor:
@@ -146,15 +145,14 @@ class _TakeOnce(torch.autograd.Function):
 def reseat_rows(rows: Rows, index: Tensor, back: Tensor, taken: Tensor) -> Rows:
     """The rows at index (B, k). Row i is taken once and goes to place back[i], if taken[i]; both are (B, n).
 
-    `index` may name any row for the places that stay empty: no gradient is wanted of these.
+    For places that stay empty, `index` may be any row: they get no gradient.
     """
     hidden = _TakeOnce.apply(rows.hidden, index, back, taken)
     return Rows(hidden, take(rows.counts, index), take(rows.positions, index))
 
 
 def concat_rows(*parts: Rows) -> Rows:
-    """One after the other. Hidden states take the type of the first part; a segment's mean position stays a fraction
-    even beside whole ones."""
+    """Concatenate rows. Hidden states get the dtype of the first part; mean positions of segments stay fractions."""
     patterns = [part.pattern for part in parts if part.pattern is not None]
     pattern = None
     if len(patterns) == len(parts):
@@ -171,7 +169,7 @@ def concat_rows(*parts: Rows) -> Rows:
 def pad_rows(rows: Rows, length: int) -> Rows:
     """Append rows of count 0 up to `length` rows."""
     missing = length - rows.hidden.shape[1]
-    if isinstance(missing, int) and missing == 0:  # in an exported program it is a symbol, and any number
+    if isinstance(missing, int) and missing == 0:  # in an exported program it is a symbol
         return rows
     return Rows(
         F.pad(rows.hidden, (0, 0, 0, missing)),
@@ -181,5 +179,5 @@ def pad_rows(rows: Rows, length: int) -> Rows:
 
 
 def sum_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The type in which a model of this type keeps sums over many layers: float32, or float64 if the model is."""
+    """The dtype for sums over many layers: float64 for a float64 model, else float32."""
     return torch.float64 if dtype == torch.float64 else torch.float32

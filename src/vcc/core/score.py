@@ -1,5 +1,5 @@
-"""What opens a node: the paper's mu, how much the VIPs attend to it with the layer's own queries and keys, or another
-score. A score is a function and a row of `SCORES`."""
+"""The scores by which nodes are opened: the paper's mu, the VIPs' attention with the layer's own queries and keys, or
+another one. A score is a function and a row of `SCORES`."""
 
 from collections.abc import Callable
 
@@ -28,24 +28,24 @@ def vip_attention(
     return (attention * share[:, None, :, None]).sum(2).mean(1)
 
 
-SHARPNESS = 20.0  # with which embedding models are trained
+SHARPNESS = 20.0  # the inverse temperature that embedding models are trained with
 
 
 def vip_similarity(vips: Rows, nodes: Rows) -> Tensor:
-    """How alike the mean VIP and each node are, as shares of 1 among the nodes: (B, m). With no VIP all score 0.
+    """Similarity of the mean VIP and each node, as a softmax over the nodes: (B, m). With no VIP all score 0.
 
-    For models whose mean states compare texts by their cosine: a question finds its passage without more training.
+    For models trained to compare texts by the cosine of their mean states: finding passages needs no more training.
     """
     dtype = torch.promote_types(vips.hidden.dtype, torch.float32)
     asking = (vips.counts > 0).to(dtype)
     question = (vips.hidden.to(dtype) * asking[..., None]).sum(1, keepdim=True)
     cosine = (normalize(question, dim=2) * normalize(nodes.hidden.to(dtype), dim=2)).sum(2)
-    # A node does not weigh as many tokens as it has: its mean says what it is about, however short it is.
+    # Nodes are not weighted by their counts: a mean represents its segment, however short it is.
     real = (nodes.counts > 0).to(dtype)
     return (SHARPNESS * cosine + log_counts(real, dtype)).softmax(1) * (asking.sum(1, keepdim=True) > 0)
 
 
-# Each score is (attention, vips, nodes) -> (B, nodes), `attention` being the layer's own: (vips, nodes) -> (B, nodes).
+# Each score is (attention, vips, nodes) -> (B, nodes), where `attention` is the layer's: (vips, nodes) -> (B, nodes).
 Attention = Callable[[Rows, Rows], Tensor]
 SCORES: dict[str, Callable[[Attention, Rows, Rows], Tensor]] = {
     "attention": lambda attention, vips, nodes: attention(vips, nodes),

@@ -1,6 +1,6 @@
-"""A sequence between two layers: split into windows in the first layers, its context a tree in the others.
+"""The state between two layers: windows in the first layers, VIPs and a tree in the others.
 
-Both give the `whole` of it back, in its original order: O(n D), needed at the end and when someone watches.
+`whole` rebuilds the sequence in its original order: O(n D), needed at the end and by watchers.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ class Windowed:
     """VIPs and context, or both as one part, or one of them alone: each part is split into windows."""
 
     parts: tuple[Rows, ...]  # (windows, size) rows each
-    windows: tuple[WindowLayout, ...]  # where its windows belong, for each part
+    windows: tuple[WindowLayout, ...]  # for each part, where its windows belong
     layout: Layout | None = None  # where the rows of all parts belong in the whole; None: where they are
 
     @classmethod

@@ -1,4 +1,4 @@
-"""VIPs take the front seats: split them from the context once, and put everyone back at the end."""
+"""Split VIPs from the context, and join them again at the end."""
 
 from dataclasses import dataclass
 
@@ -12,14 +12,14 @@ COMPILED_VIPS = 512  # VIP rows reserved in a compiled graph, whose shapes canno
 
 @dataclass(frozen=True)
 class Layout:
-    """Who sits where: the place of each token in [vips; context], and the token in each place."""
+    """The place of each token in [vips; context], and the token in each place."""
 
     places: Tensor  # (B, n)
-    tokens: Tensor  # (B, vips + context); an empty place names any token
+    tokens: Tensor  # (B, vips + context); arbitrary for an empty place
     filled: Tensor  # (B, vips + context)
 
     def then(self, second: "Layout") -> "Layout":
-        """The layout of a split of what this one's split gave, all of whose places are filled."""
+        """The composition of this layout, whose places are all filled, with a second split."""
         places, tokens = second.places.gather(1, self.places), self.tokens.gather(1, second.tokens)
         return Layout(places, tokens, second.filled)
 
@@ -27,8 +27,8 @@ class Layout:
 def split_vips(rows: Rows, vip_mask: Tensor, capacity: int | None = None) -> tuple[Rows, Rows, Layout]:
     """Rows -> vips, context, layout. Order is kept within each part; padding is never a VIP and goes last.
 
-    `capacity` fixes the number of VIP rows, so that no shape depends on the mask's values; without it the largest
-    number of VIPs in the batch is looked up, which waits for the device once.
+    `capacity` fixes the number of VIP rows, so no shape depends on the mask's values. Without it the largest number of
+    VIPs in the batch is read, which synchronises with the device once.
     """
     check_mask(vip_mask, rows.counts, "vip_mask")
     batch, n = rows.counts.shape
@@ -67,7 +67,7 @@ def split_vips(rows: Rows, vip_mask: Tensor, capacity: int | None = None) -> tup
 
 
 def pack(rows: Rows) -> tuple[Rows, Layout]:
-    """Move padding to the end, so that windows and segments do not depend on where it was: a split without VIPs."""
+    """Move padding to the end, so windows and segments do not depend on where it was."""
     _, packed, layout = split_vips(rows, torch.zeros_like(rows.counts, dtype=torch.bool), capacity=0)
     return packed, layout
 
@@ -78,12 +78,12 @@ def join_vips(vips: Rows, context: Rows, layout: Layout) -> Rows:
 
 
 def unseat(rows: Rows, layout: Layout) -> Rows:
-    """Rows in the places of [vips; context] -> in the order of the tokens."""
+    """Reorder rows from [vips; context] to the order of the tokens."""
     return reseat_rows(rows, layout.places, layout.tokens, layout.filled)
 
 
 def check_mask(mask: Tensor, tokens: Tensor, name: str) -> None:
-    """A mask over tokens (B, n) has their shape and says yes or no."""
+    """Raise unless the mask has the shape (B, n) of the tokens and no NaN."""
     if mask.shape != tokens.shape:
         raise ValueError(f"{name} has shape {tuple(mask.shape)}; it must be {tuple(tokens.shape)}, one entry per token")
     if mask.is_floating_point() and not torch.compiler.is_compiling() and bool(mask.isnan().any()):

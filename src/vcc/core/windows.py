@@ -1,4 +1,4 @@
-"""The first layers run on windows: short separate pieces that do not see each other."""
+"""Windows: short separate pieces, which do not attend to each other, for the first layers."""
 
 from dataclasses import dataclass
 
@@ -13,14 +13,14 @@ class WindowLayout:
     """What `join_windows` needs to undo `split_windows`."""
 
     rows: Rows  # as they were
-    kept: Tensor | None  # (windows,) which pieces are there; None: all of them
+    kept: Tensor | None  # (windows,) indices of the pieces that were kept; None: all
 
 
 def split_windows(rows: Rows, size: int) -> tuple[Rows, WindowLayout]:
     """(B, n) rows -> (windows, size) rows: consecutive pieces, all pieces of all batch elements as one batch.
 
-    Pieces that are all padding are left out, except in a compiled graph, whose shapes are fixed. Leaving them out
-    waits for the device once.
+    Pieces that are all padding are skipped, which synchronises with the device once; not in a compiled graph, whose
+    shapes are fixed.
     """
     batch, n, features = rows.hidden.shape
     size = max(1, min(size, n))
@@ -30,7 +30,7 @@ def split_windows(rows: Rows, size: int) -> tuple[Rows, WindowLayout]:
         padded.hidden.reshape(batch * number, size, features),
         padded.counts.reshape(batch * number, size),
         padded.positions.reshape(batch * number, size),
-        # Padding is at the end: of the windows of a batch element, at most one holds some beside tokens.
+        # Padding is at the end, so at most one window of a batch element holds both tokens and padding.
         Pattern.of_tokens(batch, size) if rows.packed_tokens else None,
     )
     if torch.compiler.is_compiling():
@@ -43,7 +43,7 @@ def split_windows(rows: Rows, size: int) -> tuple[Rows, WindowLayout]:
 
 
 def join_windows(windows: Rows, layout: WindowLayout) -> Rows:
-    """The inverse of `split_windows`; a piece that was left out keeps its hidden states."""
+    """The inverse of `split_windows`; a skipped piece keeps its hidden states."""
     batch, n, features = layout.rows.hidden.shape
     hidden, size = windows.hidden, windows.hidden.shape[1]
     number = -(-n // size)

@@ -13,7 +13,7 @@ from vcc.data.example import Example, Prediction
 from vcc.data.features import Features
 from vcc.has_triton import why_not_on
 
-KERNEL_TOKENS = 1024  # a program of the kernel keeps that many in registers
+KERNEL_TOKENS = 1024  # a kernel program keeps this many in registers
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ Span = TypeVar("Span", bound=ScoredSpan)
 
 
 def without_overlaps(spans: Iterable[Span], most: int) -> list[Span]:
-    """The best that do not overlap, best first."""
+    """Return the best spans that do not overlap, best first."""
     kept: list[Span] = []
     for span in sorted(spans, key=lambda span: -span.score):
         if len(kept) == most:
@@ -40,7 +40,7 @@ def without_overlaps(spans: Iterable[Span], most: int) -> list[Span]:
 
 
 def best_spans(start: Tensor, end: Tensor, top: int, max_tokens: int) -> list[ScoredSpan]:
-    """The best span, then the best one that does not overlap it, and so on: at most `top`. start, end (n,).
+    """Return the best span, then the best one that does not overlap it, and so on, at most `top`. start, end (n,).
 
     Exact: every span of at most `max_tokens` tokens competes. -inf marks places where no answer may start or end.
     """
@@ -48,14 +48,14 @@ def best_spans(start: Tensor, end: Tensor, top: int, max_tokens: int) -> list[Sc
 
 
 def best_spans_of_rows(start: Tensor, end: Tensor, top: int, max_tokens: int) -> list[list[ScoredSpan]]:
-    """The same for each row of start and end (R, n), all rows at once; nothing waits for the device before the end."""
+    """`best_spans` for each row of start and end (R, n), in a batch; synchronises with the device once, at the end."""
     rows = span_table(start, end, top, max_tokens).tolist()
     return [[ScoredSpan(int(a), int(b), score) for score, a, b in row if score > -torch.inf] for row in rows]
 
 
 def span_table(start: Tensor, end: Tensor, top: int, max_tokens: int) -> Tensor:
-    """The same as numbers on the device, (R, spans, 3) float64: score, first, last. Where a row has no more spans, the
-    score is -inf, and the rest means nothing."""
+    """The same as a tensor on the device, (R, spans, 3) float64: score, first, last. If a row has no more spans, the
+    score is -inf and the rest is undefined."""
     n = start.shape[1]
     if min(n, max_tokens) < 1:
         raise ValueError(f"max_tokens {max_tokens} must be at least 1, and the row not empty (it has {n} tokens)")
@@ -67,9 +67,9 @@ def span_table(start: Tensor, end: Tensor, top: int, max_tokens: int) -> Tensor:
 
 
 def choose_spans(start: Tensor, end: Tensor, rounds: int, max_tokens: int) -> Tensor:
-    """A span for each of the rounds. Costs R n for each of them."""
+    """One span per round, at a cost of R n."""
     n, L = start.shape[1], min(max_tokens, start.shape[1])
-    margin = L - 1  # places before the first token, so that every start has so many before it
+    margin = L - 1  # padding before the first token: every start has this many before it
     start, end = (pad(logits.float(), (margin, 0), value=-torch.inf) for logits in (start, end))
     longer = pad(end, (0, margin), value=-torch.inf)[:, None]
     best, where = (out[:, 0] for out in max_pool1d(longer, L, stride=1, return_indices=True))  # each start's best end
@@ -83,7 +83,7 @@ def choose_spans(start: Tensor, end: Tensor, rounds: int, max_tokens: int) -> Te
         found.append(torch.cat([score.double(), first - margin, last - margin], 1))
         taken |= (places >= first) & (places <= last)
         start.masked_fill_(taken, -torch.inf)
-        # The starts just before this span, back to another one that was found: their ends must now come before it.
+        # The starts just before this span, back to the previous span found: their ends must now come before it.
         before = first - 1 - steps
         free = taken.gather(1, before).cumsum(1) == 0
         nearer, back = end.gather(1, before).cummax(1)
@@ -105,7 +105,7 @@ def predict_spans(
     """The answer and all candidates of one row; logits (n,), padding past the row's end is not read.
 
     Probabilities are a softmax over the scores of the candidates and of "no answer", as in CUAD's script.
-    With `allow_none`, "no answer" wins where its score is above the best candidate's.
+    With `allow_none`, "no answer" wins if its score is above the best candidate's.
     """
     row = features.row
     n = len(row.input_ids)
@@ -117,19 +117,19 @@ def predict_spans(
         return Prediction(example.id)
     scores = torch.tensor([span.score for span in found] + ([none_score] if allow_none else []))
     chances = scores.softmax(0).tolist()
-    # T5's tokens begin with the blank before the word.
+    # T5's tokens include the space before the word.
     texts = [example.document[row.offsets[span.first, 0] : row.offsets[span.last, 1]].strip() for span in found]
     text = "" if allow_none and none_score > found[0].score else texts[0]
     return Prediction(example.id, text, spans=tuple(zip(texts, chances, strict=False)))
 
 
 def predict_choice(example: Example, logits: Tensor) -> Prediction:
-    """The best of the example's choices; logits (C,), padding past them is not read."""
+    """Return the best of the example's choices; logits (C,), padding past them is not read."""
     choice = int(logits[: len(example.choices)].argmax())
     return Prediction(example.id, example.choices[choice], choice=choice)
 
 
 def predict_text(example: Example, ids: Sequence[int] | Tensor, tokenizer: Any) -> Prediction:
-    """The generated tokens as text; the word "unanswerable" is kept, SCROLLS scores it as an answer."""
+    """Decode the generated tokens; "unanswerable" is kept, because SCROLLS scores it as an answer."""
     kept = [int(i) for i in ids if int(i) != IGNORED]
     return Prediction(example.id, tokenizer.decode(kept, skip_special_tokens=True).strip())

@@ -1,4 +1,4 @@
-"""Features of any lengths become one padded batch: the keyword arguments of a Hugging Face model, and two more.
+"""Collate features of any length into one padded batch: the keyword arguments of a Hugging Face model, and two more.
 
 input_ids, attention_mask and vip_mask are (B, n), and:
 
@@ -8,7 +8,7 @@ input_ids, attention_mask and vip_mask are (B, n), and:
 | choice | choice_tokens (B, C) | labels (B,) | choice_mask (B, C): False where an example has fewer choices |
 | text | | labels (B, t), padded with -100 | |
 
-What is for the loss only is no argument of a model: `vcc.data.losses` takes it.
+The last column is for `vcc.data.losses`, not for the model.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ IGNORED = -100
 
 @dataclass(frozen=True)
 class Collator:
-    """Pads to the longest row of the batch, rounded up to a multiple. `NULL_POSITION` (0) stands for no answer."""
+    """Pads to the longest row of the batch, rounded up to a multiple. `NULL_POSITION` (0) means no answer."""
 
     head: Head
     pad_id: int
@@ -79,11 +79,11 @@ class Collator:
         return batch
 
 
-NULL_POSITION = 0  # where the start and end of "no answer" point: CLS, or the first VIP of T5
+NULL_POSITION = 0  # the start and end of "no answer": CLS, or the first VIP of T5
 
 
 def pad_ids(rows: Sequence[Any], value: int = 0, n: int | None = None) -> Tensor:
-    """(B, n) int64, each row followed by `value`; n is the longest row's length where not given."""
+    """(B, n) int64, each row padded with `value`; n defaults to the longest row's length."""
     out = np.full((len(rows), max(len(row) for row in rows) if n is None else n), value, dtype=np.int64)
     for b, row in enumerate(rows):
         out[b, : len(row)] = row
@@ -91,7 +91,7 @@ def pad_ids(rows: Sequence[Any], value: int = 0, n: int | None = None) -> Tensor
 
 
 def pad_spans(rows: Sequence[Sequence[tuple[int, int]]]) -> Tensor:
-    """(B, S, 2) the first and last tokens of each row's spans, followed by `IGNORED`; S is at least 1."""
+    """(B, S, 2) the first and last tokens of each row's spans, padded with `IGNORED`; S is at least 1."""
     out = torch.full((len(rows), max([1, *map(len, rows)]), 2), IGNORED)
     for b, spans in enumerate(rows):
         if spans:

@@ -1,9 +1,9 @@
-"""Text for pretraining: read it from anywhere, drop what the tokenizer does not fit, keep the tokens on disk.
+"""Text for pretraining: read it, drop components that the tokenizer does not fit, keep the tokens on disk.
 
     prepare(source, tokenizer, folder) -> TokenStore
 
-The store is two memory-mapped files, so that sequence i is found at once, whatever came before it: data order is a
-function of (seed, i), and a run that resumes reads exactly what it would have read.
+The store is two memory-mapped files with random access: data order is a function of (seed, i), and a resumed run reads
+exactly what an uninterrupted one would.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from vcc.files import force, one_at_a_time, sha256_of, write_whole
 PLAIN = (".txt", ".md", ".text")
 RECORDS = (".jsonl", ".json", ".parquet")
 TOKENS, ENDS, FACTS = "tokens.bin", "ends.npy", "facts.json"
-KEPT = {"made_of", "dtype", "tokens", "documents", "report", "sha256"}  # what facts.json says
+KEPT = {"made_of", "dtype", "tokens", "documents", "report", "sha256"}  # the keys of facts.json
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def _text(record: Record, field: str, component: str) -> Text:
 
 @dataclass(frozen=True)
 class Component:
-    """A part of the corpus and what the tokenizer makes of its first documents, the sample."""
+    """A part of the corpus, and the tokens of its first documents, the sample."""
 
     name: str
     documents: int = 0
@@ -90,7 +90,7 @@ class Component:
 
 @dataclass(frozen=True)
 class FilterReport:
-    """Which components stay: those with at most `limit` tokens a byte (the paper: 0.3)."""
+    """Which components are kept: those with at most `limit` tokens per byte (the paper: 0.3)."""
 
     limit: float
     components: tuple[Component, ...]
@@ -141,12 +141,12 @@ class TokenStore:
 
     @staticmethod
     def open(folder: str | Path) -> "TokenStore":
-        """Every byte is compared with its hash: training on damaged tokens would look like training."""
+        """Check every byte against its hash: training on damaged tokens would go unnoticed."""
         folder = Path(folder)
         facts = read_facts(folder)
         for name in (TOKENS, ENDS):
             if not (folder / name).is_file() or sha256_of(folder / name) != facts["sha256"][name]:
-                raise DataError(f"{folder / name} is not what was written: damaged, delete {folder} and prepare again")
+                raise DataError(f"{folder / name} does not match its hash: delete {folder} and prepare again")
         tokens = np.memmap(folder / TOKENS, dtype=facts["dtype"], mode="r")
         ends = np.load(folder / ENDS, mmap_mode="r")
         if len(tokens) != facts["tokens"] or len(ends) != facts["documents"]:
@@ -158,10 +158,10 @@ class TokenStore:
 
 
 def split_documents(store: TokenStore, share: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The numbers of the documents to learn from, and of those held out: about this share, evenly, one at least."""
+    """Indices of the training documents and of the held-out ones: about this share, evenly spaced, at least one."""
     number = len(store.ends)
     if number < 2:
-        raise DataError(f"{number} document: none can be held out and one be learned from; give two or more")
+        raise DataError(f"{number} document: held-out documents need at least two")
     wanted = min(max(1, round(share * number)), number - 1)
     held = np.unique(np.linspace(0, number - 1, wanted + 2)[1:-1].round().astype(np.int64))
     return np.setdiff1d(np.arange(number), held), held
@@ -181,7 +181,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
 
 def source_digest(source: str) -> str:
-    """SHA-256 of all files of a source, by name and content; "" for one of the hub, whose name has to do."""
+    """SHA-256 of all files of a source, by name and content; "" for a hub name."""
     path = Path(source).expanduser()
     if not path.exists():
         return ""
@@ -192,7 +192,7 @@ def source_digest(source: str) -> str:
 
 
 def source_files(path: Path) -> list[Path]:
-    """A file itself, or what a folder holds of files that can be read."""
+    """The file itself, or the readable files of a folder."""
     if path.is_file():
         return [path]
     known = set(PLAIN + RECORDS)
@@ -202,13 +202,13 @@ def source_files(path: Path) -> list[Path]:
 def prepare(
     source: str, tokenizer: Any, folder: str | Path, *, field: str = "text", limit: float = 0.3, sample: int = 200
 ) -> TokenStore:
-    """Filter and tokenize a corpus into a folder, or open the folder if that was done before.
+    """Filter and tokenize a corpus into a folder, or open the folder if it exists.
 
-    The folder is complete or absent: it is written aside and renamed. Of several processes, of one run or of many,
-    one prepares while the others wait.
+    The folder is complete or absent: it is written under a temporary name and renamed. Among concurrent processes, one
+    prepares while the others wait.
     """
     folder = Path(folder)
-    if folder.exists():  # maybe where nothing can be written
+    if folder.exists():  # it may be read-only
         return _prepare(source, tokenizer, folder, field, limit, sample)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with one_at_a_time(folder.with_name(f".{folder.name}.lock")):
@@ -249,7 +249,7 @@ def _prepare(source: str, tokenizer: Any, folder: Path, field: str, limit: float
         out.flush()
         os.fsync(out.fileno())
     if not ends:
-        raise DataError(f"{source}: nothing is left after the filter\n{report}")
+        raise DataError(f"{source}: the filter drops every component\n{report}")
     np.save(aside / ENDS, np.asarray(ends, dtype=np.int64))
     force(aside / ENDS)
     facts = {
@@ -266,5 +266,5 @@ def _prepare(source: str, tokenizer: Any, folder: Path, field: str, limit: float
 
 
 def _fingerprint(tokenizer: Any) -> str:
-    """A tokenizer by what it does: a digest of its vocabulary."""
+    """A digest of a tokenizer's vocabulary."""
     return hashlib.sha256(json.dumps(sorted(tokenizer.get_vocab().items())).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""One question on one document, and one answer to it: what every task, model and metric exchange."""
+"""One question on one document, and one prediction: what tasks, models and metrics exchange."""
 
 import zlib
 from collections.abc import Mapping
@@ -9,12 +9,12 @@ from vcc.errors import DataError
 
 Head = Literal["span", "choice", "text"]
 
-SUMMARIZE = "summarize:"  # the paper's VIP text where nobody asks a question
-UNANSWERABLE = "unanswerable"  # what a text head says where the document holds no answer (SCROLLS' own word)
+SUMMARIZE = "summarize:"  # the paper's VIP text if there is no question
+UNANSWERABLE = "unanswerable"  # a text head's output if the document has no answer (SCROLLS' word)
 
 
 def text_key(text: str) -> str:
-    """A short name for a document that has none, to group its questions by."""
+    """A short name for an unnamed document, to group its questions."""
     return f"{zlib.crc32(text.encode()):08x}-{len(text)}"
 
 
@@ -22,11 +22,11 @@ def text_key(text: str) -> str:
 class Example:
     """A question (its tokens are the VIPs) on a document (its tokens are the context).
 
-    `answers` are all the accepted answers; `()` means that the document holds none.
+    `answers` are all accepted answers; `()` means that the document has none.
     `answer_spans` are character ranges of `document`, end excluded: `document[start:end]`.
     `choices` are the options of a multiple-choice question, `label` the index of the right one (None: unknown).
-    `group` names what is drawn again in a confidence interval: the document, so that 41 questions on one
-    contract count as one draw. `meta` carries what a metric is broken down by, such as length and depth.
+    `group` is the unit that is resampled in a confidence interval: the document, so 41 questions on one contract
+    are one draw. `meta` holds what a metric is broken down by, such as length and depth.
     """
 
     id: str
@@ -52,7 +52,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model says of one example.
+    """A model's prediction for one example.
 
     `text` is the answer ("" = no answer). `choice` is set by the choice head only. `spans` is set by the span
     head: every candidate as (text, probability), best first; CUAD's curve needs them all, others read `text`.

@@ -1,4 +1,4 @@
-"""An example becomes tokens: the VIPs (question) first, then the document.
+"""Turn examples into tokens: the VIPs (question) first, then the document.
 
 Layouts, chosen by the tokenizer itself:
 
@@ -31,17 +31,17 @@ Ints = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Row:
-    """One sequence for the model. `offsets` are character ranges of the document, -1 on tokens not of it."""
+    """One sequence for the model. `offsets` are character ranges of the document, -1 for other tokens."""
 
     input_ids: Ints  # (n,)
     token_type_ids: Ints  # (n,)
     offsets: Ints  # (n, 2)
     vip_count: int  # the first `vip_count` tokens are the VIPs
-    choice_tokens: tuple[int, ...] = ()  # of a multiple choice, the place of the separator that closes each
+    choice_tokens: tuple[int, ...] = ()  # for multiple choice, the index of the separator that closes each
 
     @property
     def kept(self) -> int:
-        """How many tokens of the document are in the row."""
+        """The number of tokens of the document in the row."""
         return int((self.offsets[:, 0] >= 0).sum())
 
 
@@ -54,9 +54,9 @@ class Features:
     spans: tuple[tuple[int, int], ...] = ()
     label: int | None = None
     target_ids: Ints | None = None  # (t,), the text to generate
-    tokens: int = 0  # of the document and the question, before any cut
+    tokens: int = 0  # of the document and the question, before truncation
     cut_tokens: int = 0  # how many of them did not fit
-    cut_answers: int = 0  # answer spans that fell off the end with them
+    cut_answers: int = 0  # answer spans lost with them
     cut_target: int = 0  # tokens of the text to generate that did not fit
 
     @property
@@ -66,7 +66,7 @@ class Features:
 
 @dataclass(frozen=True)
 class TruncationReport:
-    """What did not fit. Print it: a cut is never silent."""
+    """What did not fit. It is always printed: truncation is never silent."""
 
     examples: int = 0
     cut_examples: int = 0
@@ -112,7 +112,7 @@ def _share(part: int, whole: int) -> str:
 
 @dataclass(frozen=True)
 class TokenizedText:
-    """A text's tokens and where each lies in it."""
+    """A text's tokens and their character ranges."""
 
     ids: Ints  # (n,)
     offsets: Ints  # (n, 2)
@@ -120,7 +120,7 @@ class TokenizedText:
 
 @dataclass
 class TextCache:
-    """The last documents tokenized: the 41 questions on one contract tokenize it once. Bounded by tokens held."""
+    """A cache of tokenized documents, bounded by tokens: the 41 questions on one contract tokenize it once."""
 
     max_tokens: int = 16_000_000  # 12 bytes each
     texts: OrderedDict[str, TokenizedText] = field(default_factory=OrderedDict)
@@ -140,9 +140,9 @@ class TextCache:
 
 
 def tokenize_text(text: str, tokenizer: Any) -> TokenizedText:
-    """The tokens of a text of any length, none of them special: "<mask>" or "[SEP]" in a text are letters.
+    """The tokens of a text of any length, none of them special: "<mask>" or "[SEP]" in a text are plain characters.
 
-    Where a vocabulary has them as words like any other, they become the unknown word.
+    If a vocabulary has them as ordinary words, they become the unknown token.
     """
     settings: Any = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
     encoded = tokenizer(text, return_offsets_mapping=True, **settings)
@@ -160,11 +160,11 @@ class Frame:
     before: Ints
     between: Ints
     after: Ints
-    second_type: int  # the token type of the second text; 0 where the model has one type
+    second_type: int  # the token type of the second text; 0 if the model has one type
 
     @staticmethod
     def of(tokenizer: Any) -> "Frame":
-        """Read off one encoded pair, so that every tokenizer keeps its own rule. T5 has nothing between."""
+        """Read from one encoded pair, so every tokenizer keeps its own rule. T5 has nothing between."""
         pair = tokenizer("a", "a", return_special_tokens_mask=True, return_token_type_ids=True)
         special = np.asarray(pair["special_tokens_mask"], dtype=bool)
         first, last = np.flatnonzero(~special)[[0, -1]]
@@ -178,9 +178,9 @@ class Frame:
 class ExampleTokenizer:
     """Turns examples into features for one model, head and length. Holds the cache of documents, nothing else.
 
-    `max_length` counts all tokens of a row. What is longer is cut at the end of the document, as in the paper; a
-    question that would take more than half of the row is cut to that half, and so are the longest of a question and its
-    choices. All is counted in the features.
+    `max_length` counts all tokens of a row. Longer rows are truncated at the end of the document, as in the paper. A
+    question that takes more than half of the row is truncated to half, and so are the longest of a question and its
+    choices. The features count what was cut.
     `target_length` is the longest text to generate (text head). `max_choices` keeps the right choice and the first
     others (training on WikiHop's up to 79 candidates); None keeps all.
     """
@@ -189,7 +189,7 @@ class ExampleTokenizer:
         self, tokenizer: Any, head: Head, max_length: int, target_length: int = 512, max_choices: int | None = None
     ) -> None:
         if not tokenizer.is_fast:
-            raise ModelError(f"{type(tokenizer).__name__} gives no character offsets: a fast tokenizer is needed")
+            raise ModelError(f"{type(tokenizer).__name__} gives no character offsets: it must be a fast tokenizer")
         if max_length < 16:
             raise UsageError(f"max_length {max_length} must be at least 16, to hold a question and some document")
         if max_choices is not None and max_choices < 2:
@@ -216,7 +216,7 @@ class ExampleTokenizer:
         return replace(features, spans=inside, cut_answers=len(spans) - len(inside))
 
     def _choices(self, example: Example) -> tuple[int | None, tuple[str, ...]]:
-        """The right choice's number and the choices, of which training may want only some."""
+        """The index of the right choice, and the choices; training may use only some."""
         label, choices = example.label, example.choices
         if self.head != "choice":
             return None, choices
@@ -229,27 +229,27 @@ class ExampleTokenizer:
         return kept.index(label), tuple(choices[i] for i in kept)
 
     def _vip_texts(self, example: Example, choices: Sequence[str]) -> list[str]:
-        """What stands before the document: one text, or for the choice head the question and each choice."""
+        """The texts before the document: one, or for the choice head the question and each choice."""
         if self.head == "choice":
             return [example.question, *choices]
         question = example.question if not choices else f"{example.question} {' | '.join(choices)}"
         if self.has_cls or question == SUMMARIZE:
             return [question]
-        return [f"question: {question} context:"]  # T5's own words for a question on a text
+        return [f"question: {question} context:"]  # T5's format for a question on a text
 
     def _row(self, id: str, vip_texts: Sequence[str], document: TokenizedText) -> tuple[Row, int]:
-        """One row, and how many tokens of the texts before the document were cut."""
+        """One row, and the number of tokens cut from the texts before the document."""
         frame, texts = self.frame, [tokenize_text(text, self.tokenizer).ids for text in vip_texts]
         if len(texts) > 1 and not len(frame.between):
             raise ModelError(f"{type(self.tokenizer).__name__} has no separator to close the choices with")
-        # Behind the question and behind the last choice what the tokenizer puts between two texts, else a separator.
+        # The tokenizer's separators of two texts after the question and the last choice, else one separator.
         closing = [frame.between[:1] if 0 < i < len(texts) - 1 else frame.between for i in range(len(texts))]
         specials = len(frame.before) + sum(map(len, closing)) + len(frame.after)
         longest = longest_that_fit([len(ids) for ids in texts], max(self.max_length // 2 - specials, 1))
         if longest < 1:
             raise UsageError(
-                f"example {id!r}: {len(texts) - 1} choices need more than half of --length {self.max_length}: give a "
-                "greater one, or train with fewer (--max-choices)"
+                f"example {id!r}: {len(texts) - 1} choices need more than half of --length {self.max_length}: set a "
+                "larger one, or train with fewer (--max-choices)"
             )
         parts, closed, places = [frame.before], len(frame.before), []
         for ids, end in zip(texts, closing, strict=True):
@@ -265,17 +265,17 @@ class ExampleTokenizer:
         return Row(ids, types, offsets, len(vips), tuple(places[1:])), sum(max(len(ids) - longest, 0) for ids in texts)
 
     def _target(self, example: Example) -> tuple[Ints, int]:
-        """The first answer as tokens, with the end mark the tokenizer adds, and how many were cut."""
+        """The first answer as tokens with the end token, and the number of tokens cut."""
         text = example.answers[0] if example.answers else UNANSWERABLE
         ids = np.asarray(self.tokenizer(text_target=text, verbose=False)["input_ids"], dtype=np.int32)
         cut = max(len(ids) - self.target_length, 0)
-        if cut:  # keep the end mark, or the model never learns to stop
+        if cut:  # keep the end token, or the model never learns to stop
             ids = np.concatenate([ids[: self.target_length - 1], ids[-1:]])
         return ids, cut
 
 
 def longest_that_fit(lengths: Sequence[int], room: int) -> int:
-    """The most tokens that each text may keep so that all together have room; 0 where one for each is too much."""
+    """The most tokens that each text may keep if all are to fit; 0 if one each is too much."""
     most = max(*lengths, 1)
     while most and sum(min(length, most) for length in lengths) > room:
         most -= 1
@@ -285,7 +285,7 @@ def longest_that_fit(lengths: Sequence[int], room: int) -> int:
 def token_spans(char_spans: Sequence[tuple[int, int]], offsets: Ints) -> list[tuple[int, int]]:
     """(first, last) tokens that touch each character range, both included, without repeats, sorted.
 
-    A range that touches no token, such as one blank, has no tokens and is left out.
+    A range that touches no token, such as a space, is left out.
     """
     starts, ends = offsets[:, 0], np.maximum.accumulate(offsets[:, 1])
     found = set()

@@ -1,7 +1,6 @@
-"""Every window of a document between the tokens that a model expects around a text: [CLS] window [SEP].
+"""Frame every window of a document with the special tokens of the model: [CLS] window [SEP].
 
-The first layers see a window and nothing else. A model that was never trained without these tokens uses them as a place
-to look at when there is nothing to look at.
+The first layers see only one window. A model that was always trained with these tokens uses them as attention sinks.
 """
 
 import numpy as np
@@ -13,11 +12,11 @@ Ints = NDArray[np.integer]
 
 
 def framed_places(n: int, window: int, frame: Frame) -> Ints:
-    """Where each of n tokens stands once every window is framed, (n,)."""
+    """The place of each of n tokens once every window is framed, (n,)."""
     first, last = len(frame.before), len(frame.after)
     room = window - first - last
     if room < 1:
-        raise ValueError(f"window {window} has no room beside the {first + last} tokens around it")
+        raise ValueError(f"window {window} must be larger than the {first + last} special tokens around it")
     token = np.arange(n)
     return token + first + token // room * (first + last)
 

@@ -1,4 +1,4 @@
-"""Hide passages in a long text: any length, any depth, and the same text again from the same random state."""
+"""Hide passages in a long text of any length, at any depth, reproducibly."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import numpy as np
 from vcc.data.example import Example
 from vcc.errors import DataError, UsageError
 
-TOKENS_PER_WORD = 1.4  # lengths are asked for in tokens, before any tokenizer is known; most texts have fewer
+TOKENS_PER_WORD = 1.4  # lengths are in tokens, before a tokenizer is known; most texts have fewer
 GAP = "\n\n"
 
 
@@ -24,7 +24,7 @@ class Hidden:
 
 @dataclass(frozen=True)
 class Paragraphs:
-    """Text to hide things in, in order. `owners` says what each paragraph belongs to (a title, a book)."""
+    """Text to hide things in, in order. `owners` are what each paragraph belongs to (a title, a book)."""
 
     texts: tuple[str, ...]
     owners: tuple[str, ...]
@@ -40,14 +40,14 @@ class Paragraphs:
         return Paragraphs(texts, owners, sizes)
 
     def running(self, rng: np.random.Generator, words: int) -> list[str]:
-        """Consecutive paragraphs from a random place on, around the end if need be: one voice, as in a book."""
+        """Consecutive paragraphs from a random start, wrapping around: one voice, as in a book."""
         return self._take(count(int(rng.integers(len(self.texts)))), words)
 
     def mixed(self, rng: np.random.Generator, words: int, without: str) -> list[str]:
         """Paragraphs drawn at random, none of the owner `without`, repeated only after all were used."""
         others = [i for i, owner in enumerate(self.owners) if owner != without]
         if not others:
-            raise DataError(f"every paragraph of the haystack belongs to {without!r}: nothing is left to hide in")
+            raise DataError(f"every paragraph of the haystack belongs to {without!r}: there is no filler left")
         return self._take((int(i) for _ in count() for i in rng.permutation(others)), words)
 
     def _take(self, order: Iterable[int], words: int) -> list[str]:
@@ -89,7 +89,7 @@ TokenCount = Callable[[Example], int]  # of all tokens of a model's input
 
 
 def made_to_fit(make: Callable[[int], Example], words: int, length: int, count: TokenCount | None) -> Example:
-    """What `make` makes with so many words to hide things in, or with fewer, until it has at most `length` tokens."""
+    """Call `make` with this many words of filler, then with fewer, until the result has at most `length` tokens."""
     example = make(words)
     while count is not None and words > 0 and (tokens := count(example)) > length:
         words -= max(1, words * (tokens - length) // tokens)
@@ -98,11 +98,11 @@ def made_to_fit(make: Callable[[int], Example], words: int, length: int, count: 
 
 
 class Generated(Sequence[Example]):
-    """Examples made when asked for, each from its index alone and from `made_of`, the texts that were read for them."""
+    """Examples generated on demand, each from its index and from `made_of`, the source texts."""
 
     def __init__(self, size: int, make: Callable[[int], Example], made_of: Sequence[Sequence[object]] = ()) -> None:
         if size < 1:
-            raise UsageError(f"{size} examples: there must be at least 1")
+            raise UsageError(f"{size} examples: it must be at least 1")
         self.size, self.make, self.made_of = size, make, made_of
 
     def __len__(self) -> int:

@@ -10,8 +10,8 @@ from vcc.data.collate import IGNORED, NULL_POSITION
 def span_loss(start_logits: Tensor, end_logits: Tensor, spans: Tensor, attention_mask: Tensor | None = None) -> Tensor:
     """Mean over the batch of -log P(any right start), and of ends, averaged. Logits (B, n), spans (B, S, 2).
 
-    No span at all means that the right place is `NULL_POSITION`. With one span this is the Hugging Face loss. Without a
-    mask, places that may not be chosen have logits of -inf already.
+    Without spans the target is `NULL_POSITION`. With one span this is the Hugging Face loss. Without a mask, forbidden
+    places must already have logits of -inf.
     """
     losses = []
     for logits, places in ((start_logits, spans[..., 0]), (end_logits, spans[..., 1])):

@@ -1,4 +1,4 @@
-"""Hugging Face's padding collators pad what they know. `WithVips` around one of them pads `vip_mask` as well."""
+"""`WithVips` makes Hugging Face's padding collators pad `vip_mask` too."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from torch.nn.functional import pad
 
 @dataclass(frozen=True)
 class WithVips:
-    """`Trainer(data_collator=WithVips(DataCollatorWithPadding(tokenizer)))`: each feature may have a `vip_mask` beside
-    its `input_ids`, one for each choice where there are several; padding is no VIP."""
+    """`Trainer(data_collator=WithVips(DataCollatorWithPadding(tokenizer)))`: each feature may have a `vip_mask` like
+    its `input_ids`, one per choice if there are several; padding is not a VIP."""
 
     collator: Callable[..., Any]
 
@@ -23,7 +23,7 @@ class WithVips:
         if not masks:
             return batch
         if len(masks) < len(features):
-            raise ValueError(f"{len(masks)} of {len(features)} features have a vip_mask; all have to, or none")
+            raise ValueError(f"{len(masks)} of {len(features)} features have a vip_mask: it must be all or none")
         ids = batch["input_ids"]  # (B, n), or (B, C, n) with choices
         rows = [row for mask in masks for row in mask] if ids.ndim == 3 else masks
         left = self.collator.tokenizer.padding_side == "left"  # type: ignore[attr-defined]
@@ -32,6 +32,6 @@ class WithVips:
 
 
 def padded(mask: Any, n: int, left: bool) -> Tensor:
-    """(n,) a mask, with zeros before or behind it."""
+    """A mask padded with zeros on the left or right, (n,)."""
     mask = torch.as_tensor(mask)
     return pad(mask, (n - len(mask), 0) if left else (0, n - len(mask)))

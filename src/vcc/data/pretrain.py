@@ -1,8 +1,8 @@
-"""Sequences for continued pretraining: packed documents, some tokens hidden, the hidden places being the VIPs.
+"""Sequences for continued pretraining: packed documents with some tokens hidden; the hidden places are the VIPs.
 
     PretrainDataset(store, MaskedLM.of(tokenizer), length=4096, seed=0, size=...)[i] -> Masked
 
-Item i is a function of (seed, i): documents are shuffled anew each epoch, laid end to end, and cut to length.
+Item i is a function of (seed, i): documents are reshuffled each epoch, concatenated, and split to length.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Masked:
-    """One sequence with tokens hidden. `labels` stand in place (n,) for masked LM; T5's are a text of its own (t,)."""
+    """One sequence with tokens hidden. `labels` are in place (n,) for masked LM, a separate text (t,) for T5."""
 
     input_ids: Ints  # (n,)
     vip_mask: Ints  # (n,)
@@ -33,10 +33,10 @@ class Masked:
 
 
 class Hiding(Protocol):
-    """A way to hide words."""
+    """A way to hide tokens."""
 
     def raw_length(self, length: int) -> int:
-        """How many tokens of text fill a sequence of `length` tokens."""
+        """The number of text tokens that fill a sequence of `length` tokens."""
 
     def hide_words(self, tokens: Ints, rng: np.random.Generator) -> Masked:
         """Hide some of these tokens."""
@@ -46,8 +46,8 @@ class Hiding(Protocol):
 class MaskedLM:
     """BERT's task: of the chosen tokens 80% become the mask, 10% any token, 10% stay; all are VIPs and predicted.
 
-    The paper chooses 7.5% at 4K, so that the VIPs stay few. `cluster_window` puts them in a few windows of that many
-    tokens, with `cluster_density` of each window chosen, so that VIPs ask about a few places of the text.
+    The paper chooses 7.5% at 4K to keep the VIPs few. `cluster_window` puts them in a few windows of that many tokens,
+    with `cluster_density` of each window chosen, so the VIPs concern few places of the text.
     """
 
     frame: Frame
@@ -94,7 +94,7 @@ class MaskedLM:
         return Masked(ids, vips, labels, in_place=True)
 
     def _candidates(self, free: Ints, wanted: int, rng: np.random.Generator) -> Ints:
-        """All places, or those of as many whole windows as hold the wanted number at the density."""
+        """All places, or those of as many whole windows as the number needs at the density."""
         if self.cluster_window is None:
             return free
         windows = np.array_split(free, max(len(free) // self.cluster_window, 1))
@@ -111,7 +111,7 @@ class SpanCorruption:
     """T5's task: 15% of the tokens, in spans of 3 on average, each span replaced by one sentinel, which is a VIP.
 
     The target is each sentinel followed by what it hides. T5 has 100 sentinels and 4,096 tokens have about 200
-    spans: they are used again in a round, the order of the text keeps them apart.
+    spans: sentinels are reused cyclically, and their order distinguishes them.
     """
 
     sentinel_ids: tuple[int, ...]
@@ -137,7 +137,7 @@ class SpanCorruption:
         return SpanCorruption(tuple(ids), tokenizer.eos_token_id, **settings)
 
     def counts(self, n: int) -> tuple[int, int]:
-        """How many of n tokens are hidden, and in how many spans."""
+        """The number of hidden tokens among n, and of their spans."""
         hidden = min(max(round(n * self.ratio), 1), n - 1)
         return hidden, max(1, min(round(hidden / self.mean_span), hidden, n - hidden))
 
@@ -149,11 +149,11 @@ class SpanCorruption:
 
     def _input_length(self, n: int) -> int:
         hidden, spans = self.counts(n)
-        return n - hidden + spans + 1  # with the end mark
+        return n - hidden + spans + 1  # with the end token
 
     def hide_words(self, tokens: Ints, rng: np.random.Generator) -> Masked:
         hidden, spans = self.counts(len(tokens))
-        # As in T5: both kinds are cut at random into as many pieces, and a piece kept comes before each piece hidden.
+        # As in T5: kept and hidden tokens are split at random into equally many pieces, and alternate, kept first.
         sizes = np.stack([_pieces(len(tokens) - hidden, spans, rng), _pieces(hidden, spans, rng)], 1).reshape(-1)
         pieces = np.split(np.asarray(tokens, dtype=np.int64), np.cumsum(sizes)[:-1])
         inputs, targets, vips = [], [], []
@@ -172,15 +172,15 @@ class SpanCorruption:
 
 
 def _pieces(total: int, count: int, rng: np.random.Generator) -> Ints:
-    """`total` cut at random into `count` parts of at least one each."""
+    """Split `total` at random into `count` parts of at least one each."""
     cuts = np.sort(rng.permutation(total - 1)[: count - 1]) + 1
     return np.diff(np.concatenate([[0], cuts, [total]]))
 
 
 class PretrainDataset(Sequence[Masked]):
-    """`size` sequences of at most `length` tokens; asking for one reads and hides only that one.
+    """`size` sequences of at most `length` tokens, made on demand.
 
-    `documents` are the numbers of those to read; None: all.
+    `documents` are the indices of those to read; None: all.
     """
 
     def __init__(
@@ -223,7 +223,7 @@ class PretrainDataset(Sequence[Masked]):
         return np.concatenate(pieces).astype(np.int64)
 
     def _order(self, epoch: int) -> tuple[Ints, Ints]:
-        """The documents in this epoch's order, and where each ends when they are laid end to end."""
+        """The documents in this epoch's order, and where each ends when they are concatenated."""
         if self._epoch is None or self._epoch[0] != epoch:
             order = np.random.default_rng([self.seed, 0, epoch]).permutation(len(self.documents))
             self._epoch = (epoch, self.documents[order], np.cumsum(self.sizes[order]))

@@ -1,6 +1,6 @@
 """Read published data files: JSON, JSON lines (plain, .xz, .gz, .bz2), Parquet, zips of them, or a hub data set.
 
-Every record knows where it came from, so that an error names the file, the line and the rule that was broken.
+Every record knows its origin, so an error names the file, the line and the rule.
 """
 
 import bz2
@@ -25,7 +25,7 @@ _ENDINGS = (".jsonl", ".json", ".parquet", ".zip", ".train", ".dev", ".test")
 
 @dataclass(frozen=True)
 class Record:
-    """One JSON object and where it stands."""
+    """One JSON object and its origin."""
 
     where: str
     fields: dict[str, Any]
@@ -34,7 +34,7 @@ class Record:
         return self.fields.get(name) is not None
 
     def get(self, *names: str, kind: type | tuple[type, ...] = str) -> Any:
-        """The first of the named fields that is there, of that kind."""
+        """The first of the named fields that exists; it must be of that kind."""
         for name in names:
             if name in self.fields:
                 value = self.fields[name]
@@ -63,7 +63,7 @@ def load_records(name: str, split: str, source: str | None, hub: str) -> list[Re
         raise DataError(f"split {split!r} must be one of {', '.join(ALIASES)}")
     source = source or os.environ.get("VCC_DATA") or hub
     if not source:
-        raise DataError(f"{name} has no home on the hub: give a file or folder, or set VCC_DATA")
+        raise DataError(f"{name} is not on the hub: give a file or folder, or set VCC_DATA")
     path = Path(source).expanduser()
     if path.exists():
         file = find_split(path, name, split)
@@ -76,7 +76,7 @@ def load_records(name: str, split: str, source: str | None, hub: str) -> list[Re
 def find_split(path: Path, name: str, split: str) -> Path:
     """The one file of a split: the path itself, or in its folder `name`, or in the folder.
 
-    A file belongs to a split if a word of its name says so: `dev-v2.0.json`, `hotpot_dev_distractor_v1.json`,
+    A file belongs to a split if its name contains the word: `dev-v2.0.json`, `hotpot_dev_distractor_v1.json`,
     `train_subset.jsonl.xz`. `<name>.zip` holds its splits inside. A name that is exactly the split wins.
     """
     if path.is_file():
@@ -105,7 +105,7 @@ def find_split(path: Path, name: str, split: str) -> Path:
 
 
 def read_records(path: Path, split: str = "") -> Iterator[Record]:
-    """Every object of one file. In a zip, of the member that belongs to the split."""
+    """Every object of one file; in a zip, of the member for the split."""
     ending = _ending(path)
     if ending == ".parquet":
         yield from _read_parquet(path)
@@ -129,7 +129,7 @@ def read_records(path: Path, split: str = "") -> Iterator[Record]:
 
 
 def open_text(path: Path) -> IO[str]:
-    """A text file, decompressed by its ending."""
+    """Open a text file, decompressed by its suffix."""
     opener = _OPENERS.get(path.suffix)
     return opener(path, "rt", encoding="utf-8") if opener else path.open(encoding="utf-8")
 
@@ -148,7 +148,7 @@ def _join_documents(records: list[Record], path: Path) -> list[Record]:
 
 
 def read_hub(source: str, name: str, split: str) -> Iterator[Record]:
-    """A data set of the hub. SCROLLS is read from its zip: it has a script, and `datasets` runs none any more."""
+    """A data set of the hub. SCROLLS is read from its zip: `datasets` no longer runs loading scripts."""
     if source != "tau/scrolls":
         return hub_rows(source, split)
     from huggingface_hub import hf_hub_download
@@ -156,11 +156,11 @@ def read_hub(source: str, name: str, split: str) -> Iterator[Record]:
     try:
         return read_records(Path(hf_hub_download(source, f"{name}.zip", repo_type="dataset")), split)
     except OSError as error:
-        raise DataError(f"{source}: the hub does not give {name}.zip: {error}") from error
+        raise DataError(f"{source}: {name}.zip cannot be downloaded from the hub: {error}") from error
 
 
 def hub_rows(source: str, split: str, streaming: bool = False) -> Iterator[Record]:
-    """The rows of `owner/name` or `owner/name:config`; the hub's Parquet copy where the data set has a script."""
+    """The rows of `owner/name` or `owner/name:config`; the hub's Parquet copy if the data set has a script."""
     try:
         from datasets import load_dataset
     except ImportError as error:
@@ -178,18 +178,18 @@ def hub_rows(source: str, split: str, streaming: bool = False) -> Iterator[Recor
                 repository, config or None, split=split, streaming=streaming, revision="refs/convert/parquet"
             )
     except (OSError, RuntimeError, ValueError) as error:
-        raise DataError(f"{source}: the hub does not give its {split} split: {error}") from error
+        raise DataError(f"{source}: its {split} split cannot be loaded from the hub: {error}") from error
     return (Record(f"{source}[{split}][{i}]", row) for i, row in enumerate(rows))
 
 
 def _ending(path: Path) -> str:
-    """The ending that tells the format, compression left out; "" for a file that holds no records."""
+    """The suffix of the format, without compression; "" for a file without records."""
     suffixes = [suffix for suffix in path.suffixes if suffix not in _OPENERS]
     return suffixes[-1] if suffixes and suffixes[-1] in _ENDINGS else ""
 
 
 def _parse(lines: IO[str], where: str, whole: bool) -> Iterator[Record]:
-    """JSON lines, or one JSON value where the file is named so (then again lines, if that is what it holds)."""
+    """JSON lines, or one JSON value if the file is named .json (or lines, if it holds lines)."""
     try:
         if whole:
             text = lines.read()

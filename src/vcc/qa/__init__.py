@@ -1,1 +1,1 @@
-"""Questions on tokens: what is kept with a model, reading, asking, and the second look. Nothing here knows a file."""
+"""Questions on tokens: settings saved with a model, reading, asking, and the second look. Files are not known here."""

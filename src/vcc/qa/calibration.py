@@ -1,7 +1,7 @@
-"""How likely an answer is right, from what a model says of it: logits are no probabilities.
+"""The probability that an answer is right: logits are not calibrated.
 
-A span is judged by its lead over "no answer" and by its margin over the best other span. How much each of them tells is
-fitted on validation documents (`shipped_model.calibrate`) and kept with the model.
+It depends on a span's lead over "no answer" and on its margin over the best other span. Their weights are fitted on
+validation documents (`shipped_model.calibrate`) and saved with the model.
 """
 
 import math
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from vcc.config import require
 
-FARTHEST = 20.0  # logits; a margin beyond that tells nothing more
+FARTHEST = 20.0  # logits; larger margins are clipped
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """P(right) = sigmoid(lead x `lead` + margin x `margin` + `offset`). Unfitted, a lead is taken at its word."""
+    """P(right) = sigmoid(lead x `lead` + margin x `margin` + `offset`). By default the lead is taken as the logit."""
 
     lead: float = 1.0
     margin: float = 0.0
@@ -32,7 +32,7 @@ class Calibration:
             )
 
     def probabilities(self, leads: Sequence[float]) -> list[float]:
-        """Of each span of one question, best first, from their leads."""
+        """The probability of each span of one question, best first, from their leads."""
         found = []
         for i, lead in enumerate(leads):
             others = leads[1:2] if i == 0 else leads[:1]

@@ -2,7 +2,7 @@
 
 The categories and the wording of the questions are those of the Contract Understanding Atticus Dataset (CUAD),
 by The Atticus Project, CC BY 4.0 (https://creativecommons.org/licenses/by/4.0/); the model is trained with this
-wording, so it is kept to the letter. Names and groups are ours.
+wording, so it must not change. Names and groups are ours.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""A second look: the passages that a first reading points to are read again in full, each with its question.
+"""The second look: the passages found by the first reading are read again, uncompressed, each with its question.
 
 The place is found by the nodes that the compressed layers score highest, by the spans they find, and by the words that
-a passage shares with the question (`vcc.qa.words`); the exact answer is found here.
+a passage shares with the question (`vcc.qa.words`); the second look finds the exact words.
 """
 
 import math
@@ -16,51 +16,51 @@ from vcc.core.tree import SegmentTree
 from vcc.data.answers import ScoredSpan, without_overlaps
 from vcc.qa.windows import Bools, Found, Ints, Passage, WindowReader, room
 
-NEAR = 0.3  # a node with less than this part of the best one's score has no chance
-ALIKE = 0.5  # nor a piece that matches the question's words less than this part of the best one
-BEHIND = 8.0  # nor a span whose score is that far below no answer
+NEAR = 0.3  # nodes with less than this share of the best score are skipped
+ALIKE = 0.5  # and pieces with less than this share of the best word match
+BEHIND = 8.0  # and spans whose score is this far below "no answer"
 
 
 @dataclass(frozen=True)
 class Looks:
-    """How many passages are read again for a question, by leads over "no answer": that of the best span in the first
-    reading, then that of the best one in the passages."""
+    """The number of passages read again for a question, decided by the lead over "no answer" of the best span in the
+    first reading, and then of the best span in the passages."""
 
     most: int
-    few: int = 3  # at first
-    one_below: float = -math.inf  # a first reading that sees nothing like an answer: but one look at first
-    none_below: float = -math.inf  # or none at all
-    hopeless: float = -6.0  # no more than these few: nothing like an answer is in sight
-    clear: float = 8.0  # nor where an answer leads clearly
-    weak: bool = False  # whether passages are read, too, to which hardly anything points
+    few: int = 3  # passages at first
+    one_below: float = -math.inf  # below this lead in the first reading: only one passage at first
+    none_below: float = -math.inf  # below this lead: none
+    hopeless: float = -6.0  # stop after the first passages if the lead is below this
+    clear: float = 8.0  # or if it is above this
+    weak: bool = False  # whether passages with little evidence are read too
 
     def rounds(self, found: Sequence[Found]) -> tuple[int, int, int]:
-        """Passages that are read together, then more while the question is undecided, from what was found first."""
+        """The number of passages in each round; a later round is read only while the question is undecided."""
         lead = found[0].score if found else 0.0
         if lead < self.none_below:
             return 0, 0, 0
         return (1, self.few - 1, self.most) if lead < self.one_below else (self.few, self.most, 0)
 
     def undecided(self, found: Sequence[Found]) -> bool:
-        """Whether more passages may change what is thought of a question."""
+        """Whether more passages may change the answer."""
         return not found or self.hopeless < max(span.score for span in found) < self.clear
 
 
 def for_short_texts(most: int) -> Looks:
-    """For a text that a few more passages hold whole: what is left out by a guess is soon read."""
+    """For a text that a few more passages cover: reading the rest costs little."""
     return Looks(most, 6, weak=True)
 
 
 def for_clauses(most: int) -> Looks:
-    """For the questions that a model knows by heart: its first reading tells well where there is nothing, and where a
-    contract has such a clause, it often has it at several places."""
+    """For questions that the model was trained on: its first reading recognises well if there is no answer, and a
+    contract often has a clause at several places."""
     return Looks(min(most, 6), 2, one_below=-5.0, none_below=-9.0, hopeless=0.0, clear=math.inf)
 
 
 def best_nodes(cut: Cut, tree: SegmentTree, places: Ints, top: int) -> list[list[ScoredSpan]]:
-    """For each question the nodes with the largest scores at the last scale that has any, as spans of the document.
+    """Return, per question, the best-scored nodes of the finest scale with scores, as spans of the document.
 
-    `places` (n,) says where each token of the document stands in the tree.
+    `places` (n,) is the index of each token of the document in the tree.
     """
     depth = len(cut.scores) - 1
     if depth < 0:
@@ -75,8 +75,8 @@ def best_nodes(cut: Cut, tree: SegmentTree, places: Ints, top: int) -> list[list
 def with_a_chance(
     spans: Sequence[ScoredSpan], nodes: Sequence[ScoredSpan], matches: Sequence[ScoredSpan]
 ) -> list[list[ScoredSpan]]:
-    """Of what points to passages, each best first: the best in any case, the others where they have a chance. The score
-    of a span is its lead over no answer."""
+    """Filter each list of pointers, best first: keep the best, and the others if they are close enough. The score of a
+    span is its lead over "no answer"."""
     return [
         [span for i, span in enumerate(spans) if i == 0 or span.score > -BEHIND],
         [node for node in nodes if node.score >= NEAR * nodes[0].score],
@@ -85,8 +85,8 @@ def with_a_chance(
 
 
 def passages_to_reread(pointers: Sequence[Sequence[ScoredSpan]], size: int, n: int, looks: int) -> list[int]:
-    """Where the passages of `size` tokens start that the pointers of a question, several lists of spans, point to: by
-    turns, best first, at most `looks` of them."""
+    """Return the starts of at most `looks` passages of `size` tokens around a question's pointers. The lists of spans
+    take turns, best first."""
     starts: list[int] = []
     for span in (one for turn in zip_longest(*pointers) for one in turn if one is not None):
         if len(starts) == looks or not size:
@@ -107,10 +107,10 @@ def look_again(
     top: int,
     blank: Bools | None = None,
 ) -> tuple[list[list[Found]], int]:
-    """The best spans of the passages around the spans, nodes and matching words that were found, and how many passages
-    these are: as many as `looks` says of each question. What was found for a question that gets none stays.
+    """Return the best spans of the passages around spans, nodes and matching words, and the number of passages. `looks`
+    sets their number per question. A question without passages keeps its spans.
 
-    A question that leaves less than a quarter of a window leaves too little to look at.
+    A question that leaves less than a quarter of a window is not looked at again.
     """
     rooms = [room(question, windows.frame, windows.size) for question in questions]
     rooms = [size if size >= windows.size // 4 else 0 for size in rooms]

@@ -1,6 +1,6 @@
 """Passages of a document in windows of their own, each with a question: `[CLS] question [SEP] passage [SEP]`.
 
-A window is as short as the model was trained for, so the untouched model reads it.
+A window has the model's training length, so the untouched model reads it.
 """
 
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ from vcc.data.features import Frame
 
 Ints = NDArray[np.integer]
 Bools = NDArray[np.bool_]
-WINDOWS_AT_ONCE = {"cpu": 8, "cuda": 512}  # a CPU is a third slower with 64: they do not fit into its caches
+WINDOWS_AT_ONCE = {"cpu": 8, "cuda": 512}  # a CPU is a third slower with 64, which do not fit into its caches
 
 
 @dataclass(frozen=True)
 class Found(ScoredSpan):
-    """A span of a document; its score is its lead over `none`, the score of no answer where it was found."""
+    """A span of a document; its score is its lead over `none`, the score of "no answer" in the same window."""
 
     none: float
 
@@ -34,22 +34,22 @@ class Passage(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Windows (W, n) for a model, and where a passage's tokens stand in its window."""
+    """Windows (W, n) for a model, and the place of each passage in its window."""
 
     ids: Tensor
     mask: Tensor
     types: Tensor
     first: Tensor  # (W,) where the passage starts
-    end: Tensor  # (W,) and where it has ended
+    end: Tensor  # (W,) and where it ends, excluded
 
 
 def room(question: Ints, frame: Frame, window: int) -> int:
-    """Tokens of a document that fit into a window beside a question; maybe none."""
+    """The number of document tokens that fit into a window with a question; may be 0."""
     return max(0, window - len(question) - len(frame.before) - len(frame.between) - len(frame.after))
 
 
 def batch(pairs: Sequence[tuple[Ints, Ints]], frame: Frame) -> Batch:
-    """The windows of questions and passages, padded to the longest."""
+    """Make windows of questions and passages, padded to the longest."""
     head, middle, tail = len(frame.before), len(frame.between), len(frame.after)
     first = np.array([head + len(question) + middle for question, _ in pairs])
     end = first + np.array([len(passage) for _, passage in pairs])
@@ -67,12 +67,12 @@ def batch(pairs: Sequence[tuple[Ints, Ints]], frame: Frame) -> Batch:
 
 
 def token_types(config: Any, types: Tensor) -> dict[str, Tensor]:
-    """The types as an argument of a model; none where it does not know them."""
+    """The token types as an argument of a model; nothing if it has none."""
     return {"token_type_ids": types} if getattr(config, "type_vocab_size", 1) > 1 else {}
 
 
 def window_logits(model: Any, given: Batch) -> Tensor:
-    """Start and end logits (W, n, 2): of no answer at place 0, the CLS token, then -inf but for the passages."""
+    """Start and end logits (W, n, 2): "no answer" at place 0, the CLS token; -inf outside the passages."""
     device = model.device
     types = token_types(model.config, given.types.to(device))
     out = model(input_ids=given.ids.to(device), attention_mask=given.mask.to(device), **types)
@@ -84,11 +84,11 @@ def window_logits(model: Any, given: Batch) -> Tensor:
 
 
 def best_found(logits: Tensor, starts: Sequence[int], top: int, longest: int) -> list[list[Found]]:
-    """The best spans of each row of logits (R, 1 + n, 2). Place 0 is that of no answer, place 1 that of token starts[i]
-    of the document."""
+    """Return the best spans of each row of logits (R, 1 + n, 2). Place 0 is "no answer", place 1 is token starts[i] of
+    the document."""
     spans = span_table(logits[:, 1:, 0], logits[:, 1:, 1], top, longest)
     none = logits[:, NULL_POSITION].sum(1).double()[:, None, None].expand(-1, spans.shape[1], 1)
-    rows = torch.cat([spans, none], 2).tolist()  # the device is waited for once
+    rows = torch.cat([spans, none], 2).tolist()  # synchronises with the device once
     return [
         [
             Found(int(first) + start, int(last) + start, score - null, null)
@@ -101,7 +101,7 @@ def best_found(logits: Tensor, starts: Sequence[int], top: int, longest: int) ->
 
 @dataclass(frozen=True, eq=False)
 class WindowReader:
-    """A model that reads passages in full, each in a window with its question."""
+    """A model that reads passages uncompressed, each in a window with its question."""
 
     model: Any
     frame: Frame
@@ -117,9 +117,9 @@ class WindowReader:
         top: int,
         blank: Bools | None = None,
     ) -> list[list[Found]]:
-        """For each question the best spans of its passages of a document, at most `top` of each passage.
+        """Return, per question, the best spans of its passages, at most `top` per passage.
 
-        A passage is as long as its question's room. No answer starts or ends at a `blank` (n,) token.
+        A passage fills its question's window. No answer starts or ends at a `blank` (n,) token.
         """
         found: list[list[Found]] = [[] for _ in questions]
         at_once = WINDOWS_AT_ONCE.get(self.model.device.type, 8)

@@ -15,16 +15,16 @@ from vcc.tasks.books import DEPTHS, LENGTHS, SEED, book_paragraphs, check_places
 from vcc.tasks.needle import needle_scores
 from vcc.tasks.task import SPLITS, Split, Task
 
-# The tasks whose answer is always a word of a supporting fact, so that a span can give it.
+# The tasks whose answer is always a word of a supporting fact, so a span can be the answer.
 SPAN_TASKS = ("qa1", "qa2", "qa3", "qa4", "qa5", "qa11", "qa12", "qa13", "qa14", "qa16")
 
 
 @final
 @dataclass(frozen=True)
 class BabiInBooks(Task):
-    """Needs a folder with both `babi` and `books`. bAbI has no validation split: every tenth training question is.
+    """Needs a folder with both `babi` and `books`. bAbI has no validation split: it is every tenth training question.
 
-    The first fact lies at the depth (random where none is given), the rest follow at random, in their order.
+    The first fact is at the depth (random by default); the others follow at random places, in order.
     """
 
     lengths: Annotated[tuple[int, ...], LENGTHS] = (4096,)
@@ -65,7 +65,7 @@ class BabiInBooks(Task):
                 _, depth = pick(i, self.lengths, self.depths, rng)
                 depths = sorted(depth + (1 - depth) * share for share in [0.0, *rng.random(len(facts) - 1)])
                 hidden = hide(facts, hay.running(rng, words), depths)
-                answer = " ".join(story.texts("answers"))  # path finding has two words
+                answer = " ".join(story.texts("answers"))  # path finding has two-word answers
                 spans = tuple(_spans(story, answer, hidden.starts))
                 meta = {"length": length, "depth": depth}
                 return Example(story.get("id"), story.get("question"), hidden.document, (answer,), spans, meta=meta)

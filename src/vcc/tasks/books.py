@@ -12,8 +12,8 @@ from vcc.data.records import load_records
 from vcc.errors import UsageError
 
 # What the options of every such task mean.
-LENGTHS = "tokens of an input; of several, each example has the next"
-DEPTHS = "where it is hidden, 0 first to 1 last; of several, each example has the next; none: anywhere"
+LENGTHS = "tokens per input; several are used in turn"
+DEPTHS = "where it is hidden, 0 (start) to 1 (end); several are used in turn; random by default"
 LONGEST = 10**8
 SEED = "of what is hidden, where and in what"
 
@@ -25,7 +25,7 @@ def book_paragraphs(split: str, source: str | None) -> Paragraphs:
 
 @lru_cache(maxsize=4)
 def _read_books(split: str, source: str | None) -> Paragraphs:
-    """Paragraphs of more than 600 characters are split at ends of sentences: a depth must find a gap near it."""
+    """Split paragraphs of more than 600 characters at sentence ends, so every depth has a gap near it."""
     records = load_records("books", split, source, hub="")
     return Paragraphs.of(
         [
@@ -38,7 +38,7 @@ def _read_books(split: str, source: str | None) -> Paragraphs:
 
 
 def check_places(lengths: Sequence[int], depths: Sequence[float], seed: int) -> None:
-    """Before an example is made: minutes later would be too late."""
+    """Validate before the first example is made, which may take minutes."""
     if not lengths or min(lengths) < 32 or max(lengths) > LONGEST:
         rule = f"must be one or more numbers of tokens, each from 32 to {LONGEST:,}"
         raise UsageError(f"lengths {tuple(lengths)} {rule}")
@@ -49,6 +49,6 @@ def check_places(lengths: Sequence[int], depths: Sequence[float], seed: int) -> 
 
 
 def pick(i: int, lengths: Sequence[int], depths: Sequence[float], rng: np.random.Generator) -> tuple[int, float]:
-    """The length and depth of example i: each length in turn, at each depth in turn (none given: a random one)."""
+    """The length and depth of example i: each length in turn, at each depth in turn (random by default)."""
     depth = depths[i // len(lengths) % len(depths)] if depths else float(rng.random())
     return lengths[i % len(lengths)], depth

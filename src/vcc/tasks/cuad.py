@@ -38,9 +38,9 @@ class Cuad(Task):
 
 
 def _from_strings(record: Record) -> Example:
-    """Answers without positions: the first place where the text stands, blanks and line ends being the same.
+    """Answers without positions: the first occurrence of the text, where spaces and line ends are equal.
 
-    An answer whose text is not in the document (a few percent) stays an answer to be scored, without a span.
+    An answer whose text is not in the document (a few percent) is still scored, without a span.
     """
     document, answers = record.get("document"), record.texts("answers")
     spans = {span for span in (find_text(answer, document) for answer in answers) if span}
@@ -56,7 +56,7 @@ def _from_strings(record: Record) -> Example:
 
 
 def find_text(answer: str, document: str) -> tuple[int, int] | None:
-    """Where an answer first stands in a document, exactly or up to blanks."""
+    """The first occurrence of an answer in a document, exactly or up to whitespace."""
     start = document.find(answer)
     if start >= 0:
         return (start, start + len(answer)) if answer else None

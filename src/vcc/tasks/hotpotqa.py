@@ -1,4 +1,4 @@
-"""HotpotQA, and two sets in the same form: questions whose answer takes two or more of the given paragraphs."""
+"""HotpotQA, and two sets in the same form: questions whose answer needs two or more of the given paragraphs."""
 
 import re
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ from vcc.errors import DataError
 from vcc.tasks.metrics import answer_scores
 from vcc.tasks.task import Split, Task
 
-YES_NO = "yes no\n\n"  # every document starts so, and a span can answer a yes-or-no question
+YES_NO = "yes no\n\n"  # every document starts with this line, so a span can answer a yes-or-no question
 
 
 @final
 @dataclass(frozen=True)
 class MultiHop(Task):
-    """Paragraphs with titles become one document; every place in them that reads like the answer is a right span."""
+    """Paragraphs with titles become one document; every occurrence of the answer in them is a right span."""
 
     name: str = "hotpotqa"
     hub: str = "hotpotqa/hotpot_qa:distractor"
@@ -42,7 +42,7 @@ def _example(record: Record) -> Example:
         places[title in support].append((start, start + len(parts[-1])))
         start += len(parts[-1])
     document = YES_NO + "".join(parts).rstrip()
-    # Paragraphs that support the answer come first; then any place; then any place whatever the case of letters.
+    # First the supporting paragraphs; then anywhere; then anywhere, ignoring case.
     spans = (
         _find(answers, document, places[True])
         or _find(answers, document, places[False])
@@ -56,7 +56,7 @@ def _example(record: Record) -> Example:
 def _find(
     answers: Sequence[str], document: str, ranges: Sequence[tuple[int, int]], flags: int = 0
 ) -> set[tuple[int, int]]:
-    """Where an answer stands as whole words in these ranges; yes and no only in the first line, made for them."""
+    """Occurrences of an answer as whole words in these ranges; yes and no only in the first line."""
     found = set()
     for answer in answers:
         pattern = re.compile(rf"(?<!\w){re.escape(answer)}(?!\w)", flags)
@@ -79,7 +79,7 @@ def _paragraphs(record: Record) -> list[tuple[str, str]]:
 
 
 def _joined(sentences: Sequence[str]) -> str:
-    """Sentences of HotpotQA bring their own blank, those of 2WikiMultihop do not."""
+    """Sentences of HotpotQA start with a space, those of 2WikiMultihop do not."""
     return " ".join(sentence.strip() for sentence in sentences)
 
 

@@ -4,7 +4,7 @@
 |---|---|
 | em, f1 | SQuAD's script (SCROLLS: the same): no case, punctuation or articles; the best of several references |
 | rouge1, rouge2, rougeL | rouge-score with stemming, the best of several references; rougeL is the summary-level one |
-| | (rougeLsum, a line a sentence): only it gives values like the paper's (54.0 / 25.2 / 51.4 on GovReport) |
+| | (rougeLsum, one line per sentence): only it gives values like the paper's (54.0 / 25.2 / 51.4 on GovReport) |
 | scrolls | SCROLLS' own score: no stemming, plain rougeL, the geometric mean of the three |
 | aupr, p80, f1 of CUAD | its script: a span is right if its words' Jaccard overlap with an answer is at least 0.5 |
 | accuracy | the share of right choices |
@@ -53,22 +53,22 @@ def _draws(examples: Sequence[Example]) -> tuple[Floats, NDArray[np.intp]]:
 
 def _with_interval(name: str, value: float, drawn: Floats, groups: int) -> Scores:
     if groups < 2:
-        return {name: 100 * value}  # every draw is the same: that would look like certainty
+        return {name: 100 * value}  # all draws are equal: an interval would suggest certainty
     low, high = np.percentile(drawn, (2.5, 97.5))
     return {name: 100 * value, f"{name}_low": 100 * float(low), f"{name}_high": 100 * float(high)}
 
 
 def check_pairs(predictions: Sequence[Prediction], examples: Sequence[Example]) -> None:
-    """Every metric's first rule: one prediction an example, in the same order."""
+    """Raise unless there is one prediction per example, in the same order."""
     if len(predictions) != len(examples) or not examples:
-        raise ValueError(f"{len(predictions)} predictions for {len(examples)} examples: must be as many, and not none")
+        raise ValueError(f"{len(predictions)} predictions for {len(examples)} examples: must be equal, and not 0")
     for prediction, example in zip(predictions, examples, strict=True):
         if prediction.id != example.id:
-            raise ValueError(f"prediction {prediction.id!r} stands beside example {example.id!r}: must be in order")
+            raise ValueError(f"prediction {prediction.id!r} does not match example {example.id!r}: must be in order")
 
 
 class NoReference(ValueError):
-    """An example without a reference answer, as in a hidden test split: it can be answered, not scored."""
+    """An example without a reference answer, as in a hidden test split: it can be answered but not scored."""
 
 
 def _need_references(examples: Sequence[Example]) -> None:
@@ -81,7 +81,7 @@ def _need_references(examples: Sequence[Example]) -> None:
 
 
 def normalize(text: str) -> str:
-    """SQuAD's: lower case, then without punctuation, then without a, an, the, then single blanks."""
+    """SQuAD's normalisation: lower case, no punctuation, no articles, single spaces."""
     kept = "".join(letter for letter in text.lower() if letter not in string.punctuation)
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", kept).split())
 
@@ -91,7 +91,7 @@ def exact(prediction: str, answer: str) -> float:
 
 
 def word_f1(prediction: str, answer: str) -> float:
-    """Harmonic mean of the shares of words in common; where one side has no words, 1 only if neither has."""
+    """Harmonic mean of the shares of common words; if one side has no words, 1 only if neither has."""
     ours, theirs = normalize(prediction).split(), normalize(answer).split()
     if not ours or not theirs:
         return float(ours == theirs)
@@ -100,12 +100,12 @@ def word_f1(prediction: str, answer: str) -> float:
 
 
 def best_of(score: Callable[[str, str], float], prediction: str, answers: Sequence[str]) -> float:
-    """The best over the references; no reference means that the right answer is none at all ("")."""
+    """The best over the references; without references the right answer is none ("")."""
     return max(score(prediction, answer) for answer in answers or ("",))
 
 
 def answer_scores(predictions: Sequence[Prediction], examples: Sequence[Example], no_answer: bool = False) -> Scores:
-    """em and f1. With `no_answer`, an example without answers wants the empty prediction."""
+    """em and f1. With `no_answer`, the right prediction for an example without answers is empty."""
     check_pairs(predictions, examples)
     if not no_answer:
         _need_references(examples)
@@ -116,7 +116,7 @@ def answer_scores(predictions: Sequence[Prediction], examples: Sequence[Example]
 
 
 def choice_scores(predictions: Sequence[Prediction], examples: Sequence[Example]) -> Scores:
-    """accuracy where the predictions are choices; em and f1 of their texts in any case."""
+    """accuracy if the predictions are choices; always em and f1 of their texts."""
     scores = answer_scores(predictions, examples)
     if all(p.choice is not None for p in predictions):
         right = [float(p.choice == e.label) for p, e in zip(predictions, examples, strict=True)]
@@ -171,7 +171,7 @@ def _scorer(stem: bool) -> Any:
 
 
 def sentence_lines(text: str) -> str:
-    """One line a sentence, which rougeLsum reads. Our own rule (. ! or ? and a blank): NLTK's needs a download."""
+    """One line per sentence, for rougeLsum. Our own rule (. ! or ? and a space): NLTK's needs a download."""
     return "\n".join(re.split(r"(?<=[.!?])\s+", text.strip()))
 
 
@@ -181,7 +181,7 @@ _THRESHOLDS = np.array([*(round(0.99 - 0.01 * i, 2) for i in range(99)), 0.001, 
 
 
 def jaccard(ours: str, theirs: str) -> float:
-    """Words in common over all words; . , ; : do not count and / separates words, as in CUAD's script."""
+    """Common words over all words; . , ; : are ignored and / separates words, as in CUAD's script."""
     a, b = (set(re.sub("[.,;:]", "", text).lower().replace("/", " ").split()) for text in (ours, theirs))
     return len(a & b) / len(a | b) if a | b else 0.0
 
@@ -189,14 +189,14 @@ def jaccard(ours: str, theirs: str) -> float:
 def clause_scores(predictions: Sequence[Prediction], examples: Sequence[Example]) -> Scores:
     """CUAD's aupr, p80 and p90 (precision at 80% and 90% recall), and the best f1 on the curve.
 
-    An answer is found at a threshold if a span above it matches; a span that matches no answer is a false alarm.
+    An answer is found at a threshold if a span above it matches; a span that matches no answer is a false positive.
     """
     check_pairs(predictions, examples)
     weights, of = _draws(examples)
     hits, alarms = np.zeros((2, weights.shape[1], len(_THRESHOLDS)))  # (groups, T)
     answers = np.bincount(of, [len(e.answers) for e in examples], weights.shape[1])  # (groups,)
     for prediction, example, g in zip(predictions, examples, of, strict=True):
-        spans = {text: chance for text, chance in prediction.spans if text}  # a text seen twice: the last counts
+        spans = {text: chance for text, chance in prediction.spans if text}  # of a repeated text, the last counts
         part_ok = "Parties" in example.id  # the script's exception: a longer span that holds a party's name is right
         matches = {
             text: [jaccard(answer, text) >= 0.5 or (part_ok and answer in text) for answer in example.answers]

@@ -1,4 +1,4 @@
-"""Needle: find the value of one key in a long text. Made of its own few words, or of sentences hidden in books."""
+"""Needle: find the value of one key in a long text. Generated from a small vocabulary, or sentences hidden in books."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from vcc.tasks.task import SPLITS, Split, Task
 
 KEYS = tuple(f"key{i}" for i in range(8))
 VALUES = tuple(f"value{i}" for i in range(64))
-ASKED, SAID = 8, 4  # how often the question says its key, and the text each pair
+ASKED, SAID = 8, 4  # repetitions of the key in the question, and of each pair in the text
 NOISE = tuple(f"word{i}" for i in range(128))
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 SIZES = {"train": 20_000, "validation": 500, "test": 500}
@@ -24,24 +24,24 @@ SIZES = {"train": 20_000, "validation": 500, "test": 500}
 @final
 @dataclass(frozen=True)
 class Needle(Task):
-    """`key7` is asked; the text is noise with `pairs` pairs in it, each of another key; the answer is `key7 value3`.
+    """The question is `key7`; the text is noise with `pairs` pairs of different keys; the answer is `key7 value3`.
 
     One word is one token of `needle_tokenizer()`, and `lengths` counts all tokens of the row, special ones too, so
-    a row of length 4096 is exactly full. The depth is that of the asked pair, random where none is given.
-    Example i follows from (seed, split, i) alone.
+    a row of length 4096 is exactly full. The depth is that of the right pair, random by default.
+    Example i depends only on (seed, split, i).
 
-    Made to be learned from nothing. The start of the answer is the asked word, which one attention step can match;
-    its end is any value, which needs no context; together they give the pair. The question says its key ASKED times
-    and the text each pair SAID times in a row, as people do with what they talk about: attention starts out even,
-    and one word in thousands would hardly be felt, nor one in the mean of a segment. A model of width D should start
-    with `initializer_range` near 1 / sqrt(D): at BERT's 0.02 a tiny model's attention is flat, and stays so.
+    Designed to be learned from scratch. The start of the answer is the word in the question, which one attention step
+    can match; its end is any value, which needs no context; together they give the pair. The key is repeated ASKED
+    times in the question and each pair SAID times in the text, because attention starts out uniform: one word in
+    thousands has almost no gradient, nor has one in the mean of a segment. A model of width D should start with
+    `initializer_range` near 1 / sqrt(D): at BERT's 0.02 a tiny model's attention is uniform, and stays so.
     """
 
     lengths: Annotated[tuple[int, ...], LENGTHS] = (4096,)
     depths: Annotated[tuple[float, ...], DEPTHS] = ()
-    pairs: Annotated[int, "how many keys are hidden, one of which is asked for"] = 4
+    pairs: Annotated[int, "keys that are hidden; the question asks for one"] = 4
     seed: Annotated[int, SEED] = 0
-    train_examples: Annotated[int, "how many examples the training split has"] = SIZES["train"]
+    train_examples: Annotated[int, "examples in the training split"] = SIZES["train"]
 
     name = "needle"
     heads = ("span", "text")
@@ -54,7 +54,7 @@ class Needle(Task):
 
     def load(self, split: Split, source: str | None = None) -> Sequence[Example]:
         if source is not None:
-            raise DataError(f"needle is made, not read: it takes no source (got {source!r})")
+            raise DataError(f"needle is generated: it takes no source (got {source!r})")
         check_places(self.lengths, self.depths, self.seed)
         if not 1 <= self.pairs <= len(KEYS):
             raise UsageError(f"pairs {self.pairs} must lie in 1..{len(KEYS)}")
@@ -91,7 +91,7 @@ class Needle(Task):
 
 
 def needle_tokenizer() -> Any:
-    """A BERT-like tokenizer of 205 whole words, for models trained on `Needle` from nothing."""
+    """A BERT-like tokenizer of 205 whole words, for models trained on `Needle` from scratch."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -144,9 +144,9 @@ class NeedleInBooks(Task):
 
     lengths: Annotated[tuple[int, ...], LENGTHS] = (4096,)
     depths: Annotated[tuple[float, ...], DEPTHS] = ()
-    pairs: Annotated[int, "how many keys are hidden, one of which is asked for"] = 4
+    pairs: Annotated[int, "keys that are hidden; the question asks for one"] = 4
     seed: Annotated[int, SEED] = 0
-    train_examples: Annotated[int, "how many examples the training split has"] = SIZES["train"]
+    train_examples: Annotated[int, "examples in the training split"] = SIZES["train"]
     count: TokenCount | None = None
 
     name = "needle_in_books"

@@ -1,7 +1,7 @@
-"""The paper's numbers, copied once: hyper-parameters, compression per task and length, results.
+"""The paper's numbers: hyper-parameters, compression per task and length, results.
 
-Nothing else in the project repeats them. Where the paper searched over several values, all are listed and the
-first is the default. Times are milliseconds for one sequence on an A100; the second of two is the encoder's.
+No other file repeats them. If the paper searched over several values, all are listed and the first is the
+default. Times are milliseconds for one sequence on an A100; the second of two is the encoder's.
 """
 
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ Precision = Literal["fp16", "bf16"]
 
 
 # Where a number comes from: the paper, the configurations that its authors released with their code
-# (awslabs/vip-token-centric-compression), or us, where neither tells.
+# (awslabs/vip-token-centric-compression), or us, if neither gives it.
 Source = Literal["paper", "code", "ours"]
 
 
@@ -38,7 +38,7 @@ class Compression:
 class Recipe:
     """How one task is fine-tuned: Adam, weight decay, a learning rate that warms up, then decays linearly."""
 
-    length: int  # tokens of the input; longer ones are cut at the end
+    length: int  # tokens of the input; longer ones are truncated
     learning_rates: tuple[float, ...]
     batch_sizes: tuple[int, ...]
     epochs: tuple[int, ...]
@@ -113,8 +113,8 @@ _RECIPES: dict[tuple[str, Head], Recipe] = {
 }
 
 
-# k and h. The paper names them for NarrativeQA alone. The released code has them for T5 on every task, and of encoders
-# for WikiHop; HotpotQA is taken from its T5, and QuALITY with an encoder is ours.
+# k and h. The paper gives them for NarrativeQA only. The released code has them for T5 on every task, and for encoders
+# on WikiHop; HotpotQA is taken from its T5, and QuALITY with an encoder is ours.
 _BUDGETS: dict[tuple[str, Head], Compression] = {
     ("narrative_qa", "text"): Compression(16, 90, "paper"),
     ("hotpotqa", "span"): Compression(16, 70, "code"),
@@ -135,8 +135,8 @@ def paper_recipe(task: str, head: Head) -> Recipe:
 
 # --- compression per length ---------------------------------------------------------------------------------
 
-# From the NarrativeQA table; where it has two rows, the one that keeps k = 16 first, with which its models were
-# pretrained. Below 16K the paper names none: the same k and h are ours there, where a task has none of its own.
+# From the NarrativeQA table. Of two rows the one with k = 16 is first, because its models were pretrained with it.
+# Below 16K the paper gives none: there the same k and h are our choice, unless a task has its own.
 COMPRESSION: dict[int, tuple[Compression, ...]] = {
     4096: (Compression(16, 90),),
     8192: (Compression(16, 90),),
@@ -154,8 +154,8 @@ def paper_compression(length: int) -> Compression:
 
 # --- results ------------------------------------------------------------------------------------------------
 
-# One block a table: its columns, then one line a model: method, size, length, and per task the time and scores.
-# "-" is a cell the paper leaves empty.
+# One block per table: its columns, then one line per model: method, size, length, and per task the time and scores.
+# "-" is an empty cell.
 _Column = tuple[str, Head, tuple[str, ...]]
 _QA, _ROUGE = ("em", "f1"), ("rouge1", "rouge2", "rougeL")
 
@@ -297,7 +297,7 @@ def _read_table(columns: tuple[_Column, ...], rows: str) -> tuple[Result, ...]:
                 )
             )
         if cells:
-            raise ValueError(f"a row of the paper's tables has {len(cells)} cells too many: {line!r}")
+            raise ValueError(f"a row of the paper's tables has {len(cells)} extra cells: {line!r}")
     return tuple(results)
 
 

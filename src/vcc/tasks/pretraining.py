@@ -1,5 +1,5 @@
-"""How the paper pretrains, by name. Batch, steps, length, masking and layers are the paper's; learning rate, warm-up,
-precision, k and h, which it does not give, are those of its released code."""
+"""The paper's pretrainings, by name. Batch, steps, length, masking and layers are the paper's; learning rate, warm-up,
+precision, k and h, which it does not give, are its released code's."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from vcc.tasks.paper import Compression, Precision
 
 @dataclass(frozen=True)
 class Pretraining:
-    """One way to pretrain, an encoder unless it writes."""
+    """One way to pretrain an encoder, or an encoder-decoder if `writes`."""
 
     about: str
     batch_size: int
@@ -27,7 +27,7 @@ class Pretraining:
     compression: Mapping[int, Compression] = field(default_factory=dict)  # by layers
 
     def compression_for(self, layers: int) -> Compression:
-        """k and h for a model of so many layers; where the code has no such model, those of its smallest."""
+        """k and h for a model with this many layers; those of the smallest if the code has no such model."""
         return self.compression.get(layers) or self.compression[min(self.compression)]
 
 

@@ -38,7 +38,7 @@ def _read(record: Record) -> Iterable[Example]:
     elif record.has("questions"):
         for i, fields in enumerate(record.get("questions", kind=list)):
             question = Record(f"{record.where} question {i}", fields)
-            label = question.fields.get("gold_label")  # 1 to 4; not there in the test split
+            label = question.fields.get("gold_label")  # 1 to 4; absent in the test split
             yield _example(
                 question.get("question_unique_id"),
                 question,
@@ -67,7 +67,7 @@ def _example(id: str, question: Record, article: str, group: str, label: int | N
 def _from_scrolls(record: Record) -> Example:
     parts = _OPTIONS.fullmatch(record.get("input"))
     if parts is None:
-        raise DataError(f"{record.where}: input must read: question, (A) (B) (C) (D) options, an empty line, article")
+        raise DataError(f"{record.where}: input must be: question, (A) (B) (C) (D) options, an empty line, article")
     question, *options, article = (part.strip() for part in parts.groups())
     answer = record.fields.get("output")
     if answer is not None and answer.strip() not in options:

@@ -1,4 +1,4 @@
-"""Text tasks: a question or a summary. SCROLLS' format (id, input, output), or fields of the data set's own."""
+"""Text tasks: a question or a summary. SCROLLS' format (id, input, output), or the data set's own fields."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,14 +17,14 @@ Kind = Literal["answer", "summary on a question", "summary"]
 @final
 @dataclass(frozen=True)
 class TextTask(Task):
-    """One data set with text to generate; they differ in nothing but these constants."""
+    """One data set with text to generate; they differ only in these constants."""
 
     name: str
     kind: Kind
     hub: str = ""
-    documents: tuple[str, ...] = ("document",)  # names its document goes by, where not SCROLLS'
-    targets: tuple[str, ...] = ("summary",)  # names its text to generate goes by
-    several: bool = False  # whether a list of targets is several references, not one text in sentences
+    documents: tuple[str, ...] = ("document",)  # field names of the document, outside SCROLLS
+    targets: tuple[str, ...] = ("summary",)  # field names of the target
+    several: bool = False  # whether a list of targets is several references instead of sentences
     like: str = ""
     unlike: Mapping[str, Any] = field(default_factory=dict)
 
@@ -65,12 +65,12 @@ class TextTask(Task):
             return SUMMARIZE, text
         question, gap, document = text.partition("\n\n")
         if not gap:
-            raise DataError(f"{record.where}: input must read: question, an empty line, document")
+            raise DataError(f"{record.where}: input must be: question, an empty line, document")
         return question.strip(), document.strip()
 
 
 def merge_references(examples: Sequence[Example]) -> list[Example]:
-    """SCROLLS repeats an id for each reference: one example with all of them. Training keeps each, as a target."""
+    """SCROLLS repeats an id for each reference: they become one example. In training, each is a target."""
     merged: dict[str, Example] = {}
     for example in examples:
         seen = merged.get(example.id)

@@ -1,4 +1,4 @@
-"""Question answering on whole texts whose answers are exact strings of them, one record a question."""
+"""Question answering on whole texts; answers are exact substrings; one record per question."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ def _example(record: Record) -> Example:
     spans = []
     for text, start in zip(answers, record.get("answer_starts", kind=list), strict=True):
         if document[start : start + len(text)] != text:
-            raise DataError(f"{record.where}: answer {text!r:.60} must stand at character {start} of its document")
+            raise DataError(f"{record.where}: answer {text!r:.60} must be at character {start} of its document")
         spans.append((start, start + len(text)))
     group = record.get("doc_id") if record.has("doc_id") else ""
     return Example(

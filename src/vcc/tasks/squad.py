@@ -14,7 +14,7 @@ from vcc.tasks.task import Split, Task
 @final
 @dataclass(frozen=True)
 class Squad(Task):
-    """Questions on one paragraph; version 2.0 has questions without an answer."""
+    """Questions on one paragraph; version 2.0 has unanswerable ones."""
 
     name = "squad"
     heads = ("span", "text")
@@ -32,7 +32,7 @@ class Squad(Task):
 
 
 def squad_scores(predictions: Sequence[Prediction], examples: Sequence[Example]) -> dict[str, float]:
-    """em and f1, where a text head's word for no answer counts as none."""
+    """em and f1; a text head's word for "no answer" counts as none."""
     return answer_scores(
         [replace(p, text="") if p.text.lower() == UNANSWERABLE else p for p in predictions], examples, no_answer=True
     )
@@ -73,8 +73,8 @@ def _example(record: Record, context: str, title: str, texts: Sequence[str], sta
     for text, start in zip(texts, starts, strict=True):
         if context[start : start + len(text)] != text:
             raise DataError(
-                f"{record.where}: answer {text!r:.60} must stand at character {start} of its context; "
-                f"there stands {context[start : start + len(text)]!r:.60}"
+                f"{record.where}: answer {text!r:.60} must be at character {start} of its context; "
+                f"the text there is {context[start : start + len(text)]!r:.60}"
             )
         spans.append((start, start + len(text)))
     return Example(

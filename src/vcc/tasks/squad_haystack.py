@@ -17,15 +17,15 @@ from vcc.tasks.task import SPLITS, Split, Task
 @final
 @dataclass(frozen=True)
 class SquadHaystack(Task):
-    """Each question keeps its paragraph, put at a depth of a text of at most `lengths` tokens.
+    """The paragraph of each question, at a depth of a text of at most `lengths` tokens.
 
-    Example i has the i-th length and depth, in turn; no depths means a random one. The filler is paragraphs of
+    Lengths and depths are used in turn; the depth is random by default. The filler is paragraphs of
     other SQuAD articles, or running book text (needs a folder with both `squad` and `books`).
     """
 
     lengths: Annotated[tuple[int, ...], LENGTHS] = (4096,)
     depths: Annotated[tuple[float, ...], DEPTHS] = ()
-    filler: Annotated[Literal["squad", "books"], "what stands around: paragraphs of other articles, or books"] = "squad"
+    filler: Annotated[Literal["squad", "books"], "the filler: paragraphs of other articles, or books"] = "squad"
     seed: Annotated[int, SEED] = 0
     count: TokenCount | None = None
 

@@ -1,4 +1,4 @@
-"""What a task is: where its examples come from, what is VIP, how it is scored."""
+"""A task: where its examples come from, which tokens are VIPs, how it is scored."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -25,12 +25,12 @@ class Task(ABC):
     heads: tuple[Head, ...]
     vips: str  # in words, for `vcc tasks`
     metric_names: tuple[str, ...]
-    hub: str = ""  # the data set's name on the hub; "" where it has none
+    hub: str = ""  # the data set's name on the hub, if any
     options: tuple[str, ...] = ()  # the fields a user may set: options of the commands
-    no_answer: bool = False  # whether a document may hold no answer: what `predict_spans(allow_none=)` needs
-    max_answer_tokens: int = 64  # the longest span worth considering: what `predict_spans(max_tokens=)` needs
+    no_answer: bool = False  # whether a document may have no answer, for `predict_spans(allow_none=)`
+    max_answer_tokens: int = 64  # the longest span to consider, for `predict_spans(max_tokens=)`
 
-    # A task that is not of the paper borrows the hyper-parameters of one that is, and says in what it differs.
+    # A task that is not in the paper borrows the hyper-parameters of one that is; `unlike` is what differs.
     like: str = ""
     unlike: Mapping[str, Any] = {}  # fields of its `Recipe`; an output length counts for text only
 
@@ -44,18 +44,18 @@ class Task(ABC):
 
     @abstractmethod
     def metrics(self, predictions: Sequence[Prediction], examples: Sequence[Example]) -> dict[str, float]:
-        """Percentages by name; predictions and examples in the same order. Each of `metric_names` comes with its
-        95% interval over groups, as `<name>_low` and `<name>_high`, where there are two groups or more."""
+        """Percentages by name; predictions and examples in the same order. Each of `metric_names` has its
+        95% interval over groups, as `<name>_low` and `<name>_high`, if there are two groups or more."""
 
     def counting(self, count: TokenCount) -> "Task":
-        """The task with examples that have at most the tokens asked for, where they are made and not read.
+        """Return the task with generated examples of at most the requested tokens, counted by a tokenizer.
 
         Without it, before a tokenizer is known, tokens are estimated from words.
         """
         return self
 
     def recipe(self, head: Head | None = None) -> Recipe:
-        """The paper's hyper-parameters for this task and head; where it has none, those of the task it is like."""
+        """The paper's hyper-parameters for this task and head; if it has none, those of the task `like`."""
         head = self.check_head(head)
         if not self.like:
             return paper_recipe(self.name, head)
@@ -65,11 +65,11 @@ class Task(ABC):
         return replace(near, of_paper=False, compression=replace(borrowed, source="ours"), **unlike)
 
     def results(self) -> tuple[Result, ...]:
-        """The rows of the paper's tables on this task."""
+        """The paper's results on this task."""
         return tuple(result for result in RESULTS if result.task == self.name)
 
     def check_head(self, head: Head | None) -> Head:
-        """The head itself, the default for None; an error for a head the task cannot have."""
+        """Return the head, or the default for None; raise if the task does not have it."""
         if head is None:
             return self.heads[0]
         if head not in self.heads:

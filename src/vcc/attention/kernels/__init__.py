@@ -1,1 +1,1 @@
-"""Optional fused CUDA paths. Nothing here is imported unless Triton is there; the plain function is the oracle."""
+"""Optional fused CUDA kernels, imported only if Triton is installed; the plain function is the oracle."""

@@ -1,5 +1,5 @@
 """Attention with a bias per key and, from the rows' positions, T5's relative bias or a local window: one operation of
-torch, with its gradient. The kernels, and why they are fast, are in `tiles.py`. Imported only where Triton is."""
+torch, with its gradient. The kernels are in `tiles.py`. Imported only if Triton is installed."""
 
 # mypy: disable-error-code="no-untyped-def"
 # (torch.library reads the schema, not annotations)
@@ -15,18 +15,18 @@ from torch.nn import functional as F
 from vcc.attention.kernels import tiles
 
 LOG2E = 1.4426950408889634
-EDGE = 128  # whatever is one number per row is stored on to a multiple of this; no block may be larger
+EDGE = 128  # per-row numbers are padded to a multiple of this; no block may be larger
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """How a kernel is cut: queries and keys per tile, warps per program, loads in flight, registers per thread."""
+    """The tiling of a kernel: queries and keys per tile, warps per program, loads in flight, registers per thread."""
 
     queries: int
     keys: int
     warps: int
     stages: int
-    registers: int | None = None  # None: as the compiler likes. Fewer let more programs share a multiprocessor
+    registers: int | None = None  # None: the compiler's choice. Fewer let more programs share a multiprocessor
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Plan:
 
 
 def choose_plan(dtype: torch.dtype, features: int, local: bool = False) -> Plan:
-    """A fixed choice, not a search: the first call compiles each kernel once. `local`: most tiles are skipped."""
-    if dtype == torch.float32:  # exact products run on the plain units, out of registers: small tiles
+    """A fixed choice instead of a search: the first call compiles each kernel once. `local`: most tiles are skipped."""
+    if dtype == torch.float32:  # exact products run without tensor cores, from registers: small tiles
         return Plan(*[Blocks(32, 32, 4, 2)] * 4)
     if features > 64:
         return Plan(Blocks(128, 64, 8, 2), *[Blocks(64, 64, 4, 2)] * 3)
@@ -53,7 +53,7 @@ def choose_plan(dtype: torch.dtype, features: int, local: bool = False) -> Plan:
 
 @dataclass(frozen=True)
 class Bias:
-    """What is added to the scores, and what is dropped of the probabilities."""
+    """The bias on the scores, and the dropout of the probabilities."""
 
     keys: Tensor  # (B, r and more) float32, contiguous, in base 2; -inf beyond the rows
     positions: Tensor  # (B, r) float32, contiguous
@@ -75,7 +75,7 @@ class Bias:
 
     @property
     def bounded(self) -> bool:
-        """Whether tiles need to know the least and largest position of their rows."""
+        """Whether tiles need the least and largest position of their rows."""
         return not self.consecutive and (self.table is not None or self.window >= 0)
 
     def flags(self) -> dict[str, bool | int]:
@@ -95,7 +95,7 @@ class Bias:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What the kernels look up, made of the positions and the table once per call."""
+    """The kernels' lookup tables, made from the positions and the bias table once per call."""
 
     grain: int
     grains: int
@@ -146,7 +146,7 @@ def shape_of(q: Tensor, blocks: Blocks) -> dict[str, int | str]:
 
 
 def features_last(*tensors: Tensor) -> list[Tensor]:
-    """The kernels need neighbouring features; everything else may be strided."""
+    """The kernels need contiguous features; other dimensions may be strided."""
     return [tensor if tensor.stride(-1) == 1 else tensor.contiguous() for tensor in tensors]
 
 
@@ -323,7 +323,7 @@ def relative_attention(
     """q, k, v (B, H, r, d), a bias per key and positions (B, r) in float32, table (buckets, H) -> (B, H, r, d).
 
     `starts[i]` is the first distance of bucket i + 1 to the left; the buckets to the right follow in the same order.
-    `window`: keys further away than that are not seen. `consecutive`: the distance is that of the rows' indices.
+    `window`: keys further away are masked. `consecutive`: the distance is that of the rows' indices.
     """
     keys = F.pad(keys * LOG2E, (0, -keys.shape[1] % EDGE), value=float("-inf"))
     seed = torch.randint(2**62, (1,), device=q.device) if dropout else None
