@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import torch
 
-from vcc.bench.contenders import CONTENDERS, SIZES, Options, has_decoder, reading
+from vcc.bench.contenders import BLOCKS, CONTENDERS, OFFERED, SIZES, Options, baselines, has_decoder, reading
 from vcc.errors import UsageError
 
 LONGEST_TARGET = 1024  # tokens; LED's decoder has positions for no more
@@ -15,7 +15,7 @@ LONGEST_TARGET = 1024  # tokens; LED's decoder has positions for no more
 class Settings(Options):
     """What is measured, and how. Where nothing is given: as the preset says."""
 
-    models: Annotated[tuple[str, ...], "of " + ", ".join(CONTENDERS)]
+    models: Annotated[tuple[str, ...], "of " + ", ".join(OFFERED)]
     lengths: Annotated[tuple[int, ...], "in tokens"]
     size: Annotated[Literal["base", "large", "3b", "minilm", "tiny"], "of every model; 3b: T5's, and LongT5 likewise"]
     precision: Annotated[Literal["fp32", "bf16", "autocast"], "bf16: of the weights too; autocast: not of them"]
@@ -44,7 +44,9 @@ def check(settings: Settings) -> None:
     """Refuse what cannot be measured here. Settings of a run elsewhere may be loaded and shown all the same."""
     unknown = [model for model in settings.models if model not in CONTENDERS]
     if unknown:
-        raise UsageError(f"models={','.join(unknown)}: they must be of {', '.join(CONTENDERS)}")
+        raise UsageError(f"models={','.join(unknown)}: they must be of {', '.join(OFFERED)}")
+    if any(model in BLOCKS for model in settings.models):
+        baselines("block_models")  # raises where the research code is missing
     if min(settings.lengths, default=0) < 32 or settings.batch < 1 or not 0 <= settings.ragged < 1:
         raise UsageError(
             f"lengths={settings.lengths}, batch={settings.batch}, ragged={settings.ragged}: lengths are at least 32 "

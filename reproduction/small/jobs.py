@@ -1,0 +1,237 @@
+"""The jobs of the small scale: each writes one file when it is done, and needs those of others before it."""
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForMaskedLM
+
+from reproduction.small import timing, variants
+from reproduction.small.loop import CURVE, MaskedWords, Plan, finish, learn, precision
+from reproduction.small.pack import DATA, MODEL, TEXTS
+from reproduction.small.settings import Small
+from vcc.data.corpus import prepare
+from vcc.data.example import Example
+from vcc.data.features import ExampleTokenizer
+from vcc.data.pretrain import MaskedLM, PretrainDataset
+from vcc.files import write_whole
+from vcc.hosts import load
+from vcc.tasks import TASKS
+from vcc.tasks.task import Split, Task
+from vcc.train.draws import MaskedSequences, TaskExamples
+from vcc.train.objectives import Answering
+from vcc.train.perplexity import Perplexity
+from vcc.train.predict import Predictor, counting
+
+HELD_OUT_ROWS = 64  # long sequences on which perplexity is measured
+PARAGRAPHS = 64  # short ones of a step
+CHARACTERS = 4  # of a token of a contract; a few tokens have more
+MOSTLY_EMPTY = ("cuad",)  # most clauses are in few contracts; its authors, too, draw both kinds equally often
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where everything lies."""
+
+    packed: Path
+    out: Path
+    small: Small
+
+    def start(self) -> Path:
+        return self.out / "start"
+
+    def pretrained(self, name: str) -> Path:
+        return self.out / "pretrained" / name
+
+    def answering(self, name: str) -> Path:
+        return self.out / "answering" / name
+
+    def tuned(self, name: str, task: str) -> Path:
+        return self.out / "tuned" / f"{name}-{task}"
+
+    def scores(self, name: str, task: str, setting: str = "own", length: int | None = None) -> Path:
+        end = f"-{length}" if length else ""
+        return self.out / "scores" / f"{name}-{task}-{setting}{end}.json"
+
+    def times(self, name: str, setting: str = "own") -> Path:
+        return self.out / "times" / f"{name}-{setting}.json"
+
+    def plan(self, steps: int, rate: float) -> Plan:
+        small = self.small
+        return Plan(steps, small.batch, small.at_once, rate, small.seed, small.device, small.loaders)
+
+
+# ------------------------------------------------------------------------------------------------------- pretraining
+
+
+def sequences(bench: Bench, split: str, tokenizer: Any, length: int, seed: int, size: int) -> PretrainDataset:
+    store = prepare(str(bench.packed / TEXTS / split), tokenizer, bench.out / "tokens" / split)
+    return PretrainDataset(store, MaskedLM.of(tokenizer), length, seed, size)
+
+
+def perplexity(bench: Bench, tokenizer: Any, objective: MaskedWords) -> Perplexity:
+    """Of held-out masked words: the same sequences and masks for everyone."""
+    small = bench.small
+    data = sequences(bench, "validation", tokenizer, small.length, seed=1, size=HELD_OUT_ROWS)
+    number = min(HELD_OUT_ROWS, data.per_epoch)
+    dtype = torch.bfloat16 if small.device == "cuda" else torch.float32
+    return Perplexity(data[:number], objective, small.at_once, dtype)
+
+
+def begin(bench: Bench) -> None:
+    """The common checkpoint: the packed weights with a head for masked words, which learns on short rows."""
+    small, folder = bench.small, bench.start()
+    tokenizer = load.load_tokenizer(bench.packed / MODEL, local=True)
+    torch.manual_seed(small.seed)
+    model: Any
+    model, _ = load.load_model(bench.packed / MODEL, AutoModelForMaskedLM, local=True, new_head=True)
+    objective = MaskedWords(tokenizer.pad_token_id, None, row=small.short)
+    measure = perplexity(bench, tokenizer, objective)
+    data = sequences(bench, "train", tokenizer, small.length, small.seed + 7, 2**40)  # tokenized here for everyone
+    if small.start_steps:
+        plan = bench.plan(small.start_steps, small.pretrain_rate)
+        found = learn(model, objective, MaskedSequences(data), plan, folder, measure)
+    else:
+        found = {"curve": [{"step": 0, **measure(model.to(small.device))}], "seconds": 0.0, "steps": 0}
+    finish(folder, model, tokenizer, found)
+
+
+def pretrain(bench: Bench, name: str) -> None:
+    small, folder = bench.small, bench.pretrained(name)
+    tokenizer = load.load_tokenizer(bench.start(), local=True)
+    model: Any = variants.made(name, bench.start(), small.length)
+    kind = variants.variant(name).kind
+    vips = "vip_mask" if kind == "vcc" else None  # Longformer's authors pretrain it without global tokens
+    objective = MaskedWords(tokenizer.pad_token_id, vips, small.short if kind == "dense-512" else None)
+    measure = perplexity(bench, tokenizer, objective)
+    before = measure(model.to(small.device))
+    steps = variants.variant(name).pretrain_steps(small.pretrain_steps)
+    found: dict[str, Any] = {"curve": [], "seconds": 0.0, "steps": 0}
+    if steps:
+        data = sequences(bench, "train", tokenizer, small.length, small.seed, 2**40)
+        plan = bench.plan(steps, small.pretrain_rate)
+        found = learn(model, objective, MaskedSequences(data), plan, folder, measure, max(20, steps // 100 * 20))
+    finish(folder, model, tokenizer, {**found, "curve": [{"step": 0, **before}, *found["curve"]]})
+
+
+# ---------------------------------------------------------------------------------------------------------------- tasks
+
+
+def task_of(bench: Bench, task: str) -> Task:
+    """Hidden paragraphs stand in as many tokens as the long models read, by their tokenizer."""
+    if task != "squad_haystack":
+        return TASKS[task]()
+    tokenizer = load.load_tokenizer(bench.start(), local=True)
+    return counting(TASKS[task](lengths=(bench.small.length,)), tokenizer, "span")
+
+
+def examples(bench: Bench, task: str, split: Split) -> Sequence[Example]:
+    """All to learn from; some to be tested on, drawn at random. Hidden paragraphs all have an answer."""
+    found = task_of(bench, task).load(split, str(bench.packed / DATA))
+    if split == "train":
+        return balanced(found, bench.small.length * CHARACTERS) if task in MOSTLY_EMPTY else found
+    order = random.Random(bench.small.seed).sample(range(len(found)), len(found))
+    chosen: list[Example] = []
+    for i in order:
+        if len(chosen) == bench.small.examples:
+            break
+        example = found[i]
+        if task != "squad_haystack" or example.answers:
+            chosen.append(example)
+    return chosen
+
+
+def balanced(found: Sequence[Example], reach: int) -> list[Example]:
+    """As many with an answer that ends within so many characters as without one: those with one are repeated. An answer
+    further on is out of sight, and would teach that there is none."""
+    answered = [example for example in found if any(end <= reach for _, end in example.answer_spans)]
+    empty = [example for example in found if not example.answers]
+    return answered * max(1, round(len(empty) / max(1, len(answered)))) + empty
+
+
+def answer(bench: Bench, name: str) -> None:
+    """Learn to answer from paragraphs alone, which are short for everybody: a head that is new takes thousands of
+    questions to be of use, and these cost little. Of a paragraph VCC opens the share that it opens of a long text."""
+    small, folder = bench.small, bench.answering(name)
+    tokenizer = load.load_tokenizer(bench.start(), local=True)
+    torch.manual_seed(small.seed)  # of the new head
+    length = variants.reads(name, small.length, small.short)
+    options = variants.as_closed(name, small.short / small.length)
+    model = variants.loaded(name, bench.pretrained(name), length, options, new_head=True)
+    found: dict[str, Any] = {"curve": [], "seconds": 0.0, "steps": 0}
+    if small.answer_steps:
+        objective = Answering.of(model, tokenizer, "span", small.short)
+        data = TaskExamples(examples(bench, "squad", "train"), ExampleTokenizer(tokenizer, "span", small.short))
+        plan = replace(bench.plan(small.answer_steps, small.tune_rate), batch=PARAGRAPHS, at_once=PARAGRAPHS)
+        found = learn(model, objective, data, plan, folder)
+    finish(folder, model, tokenizer, found)
+
+
+def tune(bench: Bench, name: str, task: str) -> None:
+    """Learn a task, then answer its validation questions."""
+    small, folder = bench.small, bench.tuned(name, task)
+    length = variants.reads(name, small.length, small.short)
+    tokenizer = load.load_tokenizer(bench.start(), local=True)
+    model = variants.loaded(name, bench.answering(name), length)
+    if not (folder / CURVE).exists():
+        objective = Answering.of(model, tokenizer, "span", length)
+        data = TaskExamples(examples(bench, task, "train"), ExampleTokenizer(tokenizer, "span", length))
+        steps = variants.variant(name).tune_steps(small.tune_steps)
+        found = learn(model, objective, data, bench.plan(steps, small.tune_rate), folder)
+        finish(folder, model, tokenizer, found)
+    score(bench, name, task)
+
+
+def score(
+    bench: Bench,
+    name: str,
+    task: str,
+    setting: str = "own",
+    options: dict[str, Any] | None = None,
+    length: int | None = None,
+) -> None:
+    """Answer with a tuned model, read with other settings or at another length than it was tuned with."""
+    small = bench.small
+    reading = length or variants.reads(name, small.length, small.short)
+    model = variants.loaded(name, bench.tuned(name, task), reading, options)
+    model.eval().to(small.device)
+    tokenizer = load.load_tokenizer(bench.start(), local=True)
+    held_out = examples(bench, task, "validation")
+    predictor = Predictor.of(task_of(bench, task), "span", model, tokenizer, reading, small.at_once)
+    with precision(small.device):
+        predictions, report, _ = predictor.answer_all(held_out)
+    metrics = predictor.task.metrics(predictions, held_out)
+    cut = {"cut_examples": report.cut_examples, "cut_answers": report.cut_answers}
+    found = {"model": name, "task": task, "setting": setting, "length": reading, "examples": len(held_out)}
+    file = bench.scores(name, task, setting, length)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file, json.dumps({**found, **cut, "metrics": metrics}, indent=1))
+
+
+def time_alone(bench: Bench, each: Sequence[dict[str, Any]]) -> None:
+    """Milliseconds and memory of one sequence, of one model after the other: run it when nothing else runs. One that
+    fails does not hold up the others, and is told of in the end.
+    """
+    failed: list[Exception] = []
+    for one in each:
+        try:
+            time_one(bench, **one)
+        except Exception as error:
+            error.add_note(f"while {one['name']} was timed with {one['setting']}")
+            failed.append(error)
+    if failed:
+        raise ExceptionGroup("not timed", failed)
+
+
+def time_one(bench: Bench, name: str, setting: str, options: dict[str, Any]) -> None:
+    small = bench.small
+    length = variants.reads(name, small.length, small.short)
+    model = variants.loaded(name, bench.tuned(name, small.tasks[0]), length, options)
+    found = timing.measure(model, variants.vip_name(name), length, small.device, small.at_once)
+    file = bench.times(name, setting)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file, json.dumps({"model": name, "setting": setting, "length": length, **found}, indent=1))

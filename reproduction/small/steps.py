@@ -1,0 +1,143 @@
+"""The small scale as steps: which jobs a table needs, which need others, and how long each may take."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from reproduction.experiment import Place, Step, missing_packages
+from reproduction.small.settings import Small
+from reproduction.small.variants import VARIANTS, reads
+
+# Milliseconds a sequence of 4,096 tokens and MiniLM's size in training: guesses for planning on one H200.
+GUESS = {"vcc": 5, "dense-512": 3, "dense": 8, "longformer": 20, "bigbird": 15, "mra": 12}
+SLOWER_CPU = 400  # how many times longer on two cores
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A model read with other settings than it was tuned with."""
+
+    model: str
+    name: str
+    options: dict[str, Any]
+
+
+# What a step leaves when it is done, and the next one needs.
+
+
+def started(at: Place) -> Path:
+    return at.out / "start" / "curve.json"
+
+
+def pretrained(at: Place, model: str) -> Path:
+    return at.out / "pretrained" / model / "curve.json"
+
+
+def answers(at: Place, model: str) -> Path:
+    return at.out / "answering" / model / "curve.json"
+
+
+def tuned(at: Place, model: str, task: str) -> Path:
+    return at.out / "scores" / f"{model}-{task}-own.json"
+
+
+def begin(at: Place) -> Step:
+    return job(at, "begin", {}, started(at), (), minutes(at.small, "dense-512", at.small.start_steps))
+
+
+def pretrain(at: Place, model: str) -> Step:
+    steps = VARIANTS[model].pretrain_steps(at.small.pretrain_steps)
+    needs = (started(at),)
+    return job(at, "pretrain", {"name": model}, pretrained(at, model), needs, minutes(at.small, model, steps))
+
+
+def answer(at: Place, model: str) -> Step:
+    needs = (pretrained(at, model),)
+    took = minutes(at.small, "dense-512", at.small.answer_steps)
+    return job(at, "answer", {"name": model}, answers(at, model), needs, took)
+
+
+def tune(at: Place, model: str, task: str) -> Step:
+    needs = (answers(at, model),)
+    steps = VARIANTS[model].tune_steps(at.small.tune_steps)
+    took = minutes(at.small, model, steps) + answering(at, model)
+    return job(at, "tune", {"name": model, "task": task}, tuned(at, model, task), needs, took)
+
+
+def learning(at: Place, models: Sequence[str]) -> list[Step]:
+    """Everything before the tasks."""
+    each = [step(at, model) for step in (pretrain, answer) for model in models]
+    return [begin(at), *each]
+
+
+def score(at: Place, task: str, setting: Setting | None = None, model: str = "", length: int | None = None) -> Step:
+    """With another setting, or at another length."""
+    name, options = (setting.name, setting.options) if setting else ("own", None)
+    model = setting.model if setting else model
+    file = at.out / "scores" / f"{model}-{task}-{name}{f'-{length}' if length else ''}.json"
+    given = {"name": model, "task": task, "setting": name, "options": options, "length": length}
+    return job(at, "score", given, file, (tuned(at, model, task),), answering(at, model))
+
+
+def clock(at: Place, settings: Sequence[Setting]) -> Step:
+    """What has not been timed yet, one after the other in one process that is alone."""
+    files = [at.out / "times" / f"{one.model}-{one.name}.json" for one in settings]
+    pairs = list(zip(settings, files, strict=True))
+    left = [pair for pair in pairs if not pair[1].exists()] or pairs[-1:]
+    each = [{"name": one.model, "setting": one.name, "options": one.options} for one, _ in left]
+    needs = tuple(tuned(at, model, at.small.tasks[0]) for model in dict.fromkeys(one.model for one, _ in left))
+    shown = ", ".join(f"{one.model} {one.name}" for one, _ in left)
+    return job(at, "time", {"each": each}, left[-1][1], needs, 0.2 + 0.1 * len(left), alone=True, shown=shown)
+
+
+def comparison(at: Place, models: Sequence[str]) -> list[Step]:
+    """Everything from the common checkpoint to scores and times."""
+    models = at.small.models or tuple(models)
+    tunings = [tune(at, model, task) for task in at.small.tasks for model in models]
+    return [*learning(at, models), *tunings, clock(at, [Setting(model, "own", {}) for model in models])]
+
+
+def job(
+    at: Place,
+    what: str,
+    arguments: dict[str, Any],
+    done: Path,
+    needs: tuple[Path, ...],
+    took: float,
+    alone: bool = False,
+    shown: str | None = None,
+) -> Step:
+    shown = shown or " ".join(str(value) for value in arguments.values() if value is not None)
+    settings = json.dumps(asdict(at.small))
+    command = (sys.executable, "-m", "reproduction.small.job", str(at.packed), str(at.out), settings, what)
+    return Step(
+        f"small {what} {shown}".rstrip(), (*command, json.dumps(arguments)), done, took, needs, alone, missing(at)
+    )
+
+
+def missing(at: Place) -> tuple[str, ...]:
+    lacks = list(missing_packages("rich"))
+    if not (at.packed / "start").is_dir():
+        lacks.append(f"{at.packed}: packed weights and data; made by --pack true with --data and --model")
+    if at.small.device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            lacks.append("a GPU (--device cpu for a tiny run)")
+    return tuple(lacks)
+
+
+def minutes(small: Small, model: str, steps: int) -> float:
+    """A guess: several at a time share the device, and their times add up to this in the end."""
+    share = (
+        reads(model, small.length, small.short) / 4096 if VARIANTS[model].kind != "dense-512" else small.length / 4096
+    )
+    slower = SLOWER_CPU if small.device == "cpu" else 1
+    return GUESS[VARIANTS[model].kind] * share * slower * steps * small.batch / 60_000 + 0.3
+
+
+def answering(at: Place, model: str) -> float:
+    return minutes(at.small, model, at.small.examples // (3 * at.small.batch) + 1)
