@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from rich.console import Console
 
-from reproduction.experiment import Place, Scale, plan, run_steps, unique
+from reproduction.experiment import Scale, Workspace, plan, run_steps, unique
 from reproduction.registry import EXPERIMENTS
 from reproduction.report import write
 from reproduction.small.pack import pack as pack_data
@@ -44,7 +44,7 @@ def reproduce(
     console = Console(highlight=False, soft_wrap=True)
     small = replace(Small(), **given)
     experiments = [EXPERIMENTS[one]() for one in names]
-    place = Place(scale, out, data, model, t5, text, small)
+    place = Workspace(scale, out, data, model, t5, text, small)
     if pack:
         if data is None or not model:
             raise UsageError("--pack needs --data and --model")

@@ -22,7 +22,7 @@ OUT_OF_MEMORY = "OutOfMemoryError"  # torch's, of a device
 
 
 @dataclass(frozen=True)
-class Place:
+class Workspace:
     """Where and how: what all experiments are given."""
 
     scale: Scale
@@ -39,7 +39,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Step:
+class ProcessStep:
     """One process. It begins when the files that it needs are there, beside others unless it wants to be alone."""
 
     shown: str
@@ -64,14 +64,14 @@ class Experiment(ABC):
     claim: str  # what the paper says with it
 
     @abstractmethod
-    def steps(self, at: Place) -> list[Step]: ...
+    def steps(self, at: Workspace) -> list[ProcessStep]: ...
 
     @abstractmethod
-    def report(self, at: Place) -> Report:
+    def report(self, at: Workspace) -> Report:
         """Of what has been measured so far, the paper's own numbers beside it."""
 
 
-def unique(steps: Iterable[Step]) -> list[Step]:
+def unique(steps: Iterable[ProcessStep]) -> list[ProcessStep]:
     """Steps that several cells, tables or figures share are done once."""
     return list({(step.done, step.command): step for step in steps}.values())
 
@@ -80,7 +80,7 @@ def missing_packages(*names: str) -> tuple[str, ...]:
     return tuple(f"the package {name}" for name in names if find_spec(name) is None)
 
 
-def plan(steps: Sequence[Step]) -> str:
+def plan(steps: Sequence[ProcessStep]) -> str:
     """What will be done, how long it takes, what is missing: in words."""
     lines = []
     for step in steps if len(steps) <= MOST_LINES else ():
@@ -98,7 +98,7 @@ def plan(steps: Sequence[Step]) -> str:
     return "\n".join([head, *lines, *(f"missing: {one}" for one in lacking)])
 
 
-def kind_of(step: Step) -> str:
+def kind_of(step: ProcessStep) -> str:
     return step.shown.partition(" --")[0]
 
 
@@ -109,7 +109,11 @@ def shown_minutes(minutes: float) -> str:
 
 
 def run_steps(
-    steps: Sequence[Step], together: int, minutes: float | None, say: Callable[[str], None], after: Callable[[], object]
+    steps: Sequence[ProcessStep],
+    together: int,
+    minutes: float | None,
+    say: Callable[[str], None],
+    after: Callable[[], object],
 ) -> bool:
     """Do what is not done yet; whether all is. When the time is up, what still runs is stopped: it goes on from its
     last checkpoint with the next call. What fails holds up only those that need it; what found no memory beside others
@@ -121,7 +125,7 @@ def run_steps(
     if lacking:
         raise Failure("missing: " + "; ".join(lacking))
     failed = 0
-    running: dict[Step, subprocess.Popen[bytes]] = {}
+    running: dict[ProcessStep, subprocess.Popen[bytes]] = {}
     while True:
         if end is not None and time.monotonic() > end:
             for process in running.values():
@@ -158,7 +162,7 @@ def run_steps(
     return True
 
 
-def next_of(waiting: Sequence[Step], running: Collection[Step]) -> Step | None:
+def next_of(waiting: Sequence[ProcessStep], running: Collection[ProcessStep]) -> ProcessStep | None:
     """The first that may begin now: one that wants to be alone waits for all the others that can run."""
     unfinished = {step.done for step in running}  # its file may be there before it has ended
     ready = [step for step in waiting if all(need.exists() and need not in unfinished for need in step.needs)]
@@ -170,7 +174,7 @@ def next_of(waiting: Sequence[Step], running: Collection[Step]) -> Step | None:
     return ready[0] if ready and not running else None
 
 
-def begin(step: Step) -> subprocess.Popen[bytes]:
+def begin(step: ProcessStep) -> subprocess.Popen[bytes]:
     step.log.parent.mkdir(parents=True, exist_ok=True)
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))  # for `-m reproduction...`
     forks = {"TOKENIZERS_PARALLELISM": "false"}  # its processes are forked

@@ -1,8 +1,8 @@
 """Figure 1: time and memory against length."""
 
-from reproduction.experiment import Experiment, Place, Step
+from reproduction.experiment import Experiment, ProcessStep, Workspace
 from reproduction.protocol import needs, shown, vcc
-from reproduction.report import Picture, Point, Report, Table
+from reproduction.report import Picture, Point, Report, ReportTable
 from vcc.bench import report as bench_report
 from vcc.tasks.paper import RESULTS
 
@@ -30,7 +30,7 @@ class Figure1(Experiment):
     title = "time and memory of one sequence against its length"
     claim = "Longformer, Big Bird and LongT5 become slow and need much memory as sequences grow; VCC does not."
 
-    def steps(self, at: Place) -> list[Step]:
+    def steps(self, at: Workspace) -> list[ProcessStep]:
         folder = at.out / "bench" / at.scale
         if at.scale == "paper":
             words: tuple[object, ...] = ("--preset", "gpu", "--models", ",".join(BASE))
@@ -42,10 +42,10 @@ class Figure1(Experiment):
             words += ("--models", ",".join(SMALL), "--lengths", lengths, "--limit", 120)
             took, lacks = 10.0, ()
         command = vcc("bench", *words, "--out", folder)
-        return [Step(shown(command), command, folder / "bench.png", took, (), True, tuple(lacks))]
+        return [ProcessStep(shown(command), command, folder / "bench.png", took, (), True, tuple(lacks))]
 
-    def report(self, at: Place) -> Report:
-        paper = Table(
+    def report(self, at: Workspace) -> Report:
+        paper = ReportTable(
             "The paper's times, from its tables (the figure is a picture)",
             ("task", "method", "length", "ms of the model", "ms of the encoder"),
             tuple(
@@ -60,7 +60,7 @@ class Figure1(Experiment):
             rows = [
                 (c.model, f"{c.length:,}", c.mode, c.ms if c.ms is not None else c.outcome, c.gib) for c in run.cells
             ]
-            tables.insert(0, Table("Measured", ("model", "length", "mode", "ms", "GiB"), tuple(rows)))
+            tables.insert(0, ReportTable("Measured", ("model", "length", "mode", "ms", "GiB"), tuple(rows)))
             for field, y in (("ms", "ms a sequence"), ("gib", "peak GiB")):
                 points = tuple(
                     Point(c.model, c.length, getattr(c, field))

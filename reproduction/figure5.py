@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from reproduction.experiment import Experiment, Place, Step, unique
+from reproduction.experiment import Experiment, ProcessStep, Workspace, unique
 from reproduction.paper_tables import picture_of, table_of
-from reproduction.protocol import Cell, cell_steps
+from reproduction.protocol import PaperCell, cell_steps
 from reproduction.report import Report
 from reproduction.small import reports, steps
 from reproduction.small.steps import Setting
@@ -35,10 +35,10 @@ class Figure5(Experiment):
     settings = SETTINGS
     paper = PAPER
 
-    def steps(self, at: Place) -> list[Step]:
+    def steps(self, at: Workspace) -> list[ProcessStep]:
         if at.scale == "paper":
-            ours = [Cell("VCC", "base", 4096, "wikihop", "choice", Compression(16, h)) for h in BUDGETS]
-            return unique(step for cell in (*map(Cell.of, self.paper), *ours) for step in cell_steps(cell, at))
+            ours = [PaperCell("VCC", "base", 4096, "wikihop", "choice", Compression(16, h)) for h in BUDGETS]
+            return unique(step for cell in (*map(PaperCell.of, self.paper), *ours) for step in cell_steps(cell, at))
         settings = self.settings_of(at)
         models = [name for name in dict.fromkeys(setting.model for setting in settings)]
         found = steps.learning(at, models)
@@ -46,7 +46,7 @@ class Figure5(Experiment):
         found += [steps.score(at, TASK, setting) for setting in settings]
         return [*found, steps.clock(at, settings)]
 
-    def settings_of(self, at: Place) -> tuple[Setting, ...]:
+    def settings_of(self, at: Workspace) -> tuple[Setting, ...]:
         """Of those who are compared; a variant is read with the settings of its kind."""
         chosen = tuple(
             replace(setting, model=model)
@@ -59,7 +59,7 @@ class Figure5(Experiment):
             raise UsageError(f"--models {', '.join(at.small.models)}: {self.name} must have one of {', '.join(kinds)}")
         return chosen or self.settings
 
-    def report(self, at: Place) -> Report:
+    def report(self, at: Workspace) -> Report:
         paper = table_of("The paper's points that its tables give", self.paper, at)
         picture = picture_of("WikiHop", self.paper, "accuracy", at)
         if at.scale == "paper":

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reproduction.experiment import Place, Step, missing_packages
+from reproduction.experiment import ProcessStep, Workspace, missing_packages
 from vcc.tasks import TASKS
 from vcc.tasks.paper import Result
 from vcc.tasks.pretraining import PRETRAININGS
@@ -41,7 +41,7 @@ SIZES = {"base": 1.0, "large": 3.3, "3b": 13.0}
 
 
 @dataclass(frozen=True)
-class Cell:
+class PaperCell:
     """One model on one task: a row of a table, or a part of one."""
 
     method: str
@@ -52,8 +52,8 @@ class Cell:
     compression: Any = None
 
     @staticmethod
-    def of(result: Result) -> "Cell":
-        return Cell(result.method, result.size, result.length, result.task, result.head, result.compression)
+    def of(result: Result) -> "PaperCell":
+        return PaperCell(result.method, result.size, result.length, result.task, result.head, result.compression)
 
     @property
     def ours(self) -> bool:
@@ -75,7 +75,7 @@ class Cell:
         return None if self.length == 512 else ENCODERS.get(self.method)
 
 
-def milliseconds(cell: Cell) -> float:
+def milliseconds(cell: PaperCell) -> float:
     """A guess of one sequence's training on an H200, from docs/performance.md."""
     thousands = cell.length / 1024
     if cell.ours:
@@ -99,7 +99,7 @@ def shown(command: Sequence[str]) -> str:
     return "vcc " + " ".join(command[3:])
 
 
-def needs(at: Place) -> tuple[str, ...]:
+def needs(at: Workspace) -> tuple[str, ...]:
     lacks = list(missing_packages("accelerate", "rouge_score", "tensorboard"))
     if at.data is None:
         lacks += missing_packages("datasets")
@@ -110,7 +110,7 @@ def needs(at: Place) -> tuple[str, ...]:
     return tuple(lacks)
 
 
-def start_name(cell: Cell, at: Place) -> str:
+def start_name(cell: PaperCell, at: Workspace) -> str:
     """The published checkpoint of a cell, or that which was named instead."""
     family = "RoBERTa" if cell.head != "text" else cell.method if cell.method in ("LongT5", "LED") else "T5"
     if family == "RoBERTa" and at.model and cell.size == "base":
@@ -120,10 +120,10 @@ def start_name(cell: Cell, at: Place) -> str:
     return HUB[family, cell.size]
 
 
-def cell_steps(cell: Cell, at: Place) -> list[Step]:
+def cell_steps(cell: PaperCell, at: Workspace) -> list[ProcessStep]:
     """From the published checkpoint to the scores of every point of the grid."""
     lacks = needs(at)
-    steps: list[Step] = []
+    steps: list[ProcessStep] = []
     before: tuple[Path, ...] = ()  # what the last step leaves
     start, out = start_name(cell, at), at.out / "paper"
     wrapped = ("--vcc", str(cell.ours).lower())
@@ -131,7 +131,7 @@ def cell_steps(cell: Cell, at: Place) -> list[Step]:
         folder = out / "started" / cell.model
         command = module("reproduction.convert", start, KINDS[cell.method], cell.length, folder)
         done = folder / "config.json"
-        steps.append(Step(f"start {cell.method} from {start}", command, done, 1, before, False, lacks))
+        steps.append(ProcessStep(f"start {cell.method} from {start}", command, done, 1, before, False, lacks))
         start, before = str(folder), (done,)
     if cell.preset is not None:
         more, folder = PRETRAININGS[cell.preset], out / "pretrained" / cell.model
@@ -139,9 +139,11 @@ def cell_steps(cell: Cell, at: Place) -> list[Step]:
             "pretrain", at.text or PILE, "--model", start, "--preset", cell.preset, "--eval-every", EVERY,
             "--out", folder, "--resume",
         )  # fmt: skip
-        took = more.steps * more.batch_size * milliseconds(Cell(cell.method, cell.size, 4096, "", cell.head)) / 60_000
+        took = (
+            more.steps * more.batch_size * milliseconds(PaperCell(cell.method, cell.size, 4096, "", cell.head)) / 60_000
+        )
         done = folder / f"checkpoint-{more.steps}" / "config.json"
-        steps.append(Step(shown(command), command, done, took, before, True, lacks))
+        steps.append(ProcessStep(shown(command), command, done, took, before, True, lacks))
         start, before = str(folder), (done,)
     recipe = TASKS[cell.task]().recipe(cell.head)  # type: ignore[arg-type]
     settings: tuple[Any, ...] = ()
@@ -156,14 +158,14 @@ def cell_steps(cell: Cell, at: Place) -> list[Step]:
             "--epochs", epochs, "--out", folder, "--resume",
         )  # fmt: skip
         took = EXAMPLES.get(cell.task, 10_000) * epochs * milliseconds(cell) / 60_000
-        steps.append(Step(shown(tune), tune, folder / "finished", took, before, True, lacks, marks=True))
+        steps.append(ProcessStep(shown(tune), tune, folder / "finished", took, before, True, lacks, marks=True))
         test = vcc("evaluate", cell.task, "--model", folder, *common, "--out", folder / "scores")
         scores, tuned = folder / "scores" / "metrics.json", (folder / "finished",)
-        steps.append(Step(shown(test), test, scores, took / 30 + 1, tuned, True, lacks))
+        steps.append(ProcessStep(shown(test), test, scores, took / 30 + 1, tuned, True, lacks))
     return steps
 
 
-def best(cell: Cell, at: Place) -> dict[str, float] | None:
+def best(cell: PaperCell, at: Workspace) -> dict[str, float] | None:
     """The metrics of the best point of the grid so far, by the task's first metric."""
     first = TASKS[cell.task]().metric_names[0]
     found = []

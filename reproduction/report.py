@@ -23,16 +23,16 @@ OTHERS = {  # the same in all pictures
     "led": "#bcbd22",
 }
 SPARE = ("#7f7f7f", "#3a86ff", "#606c38", "#adb5bd", "#264653")
-Cell = str | float | None
+Value = str | float | None
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """One table; numbers are shown with one decimal place, what is not there as a blank."""
 
     title: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[Value, ...], ...]
 
     def markdown(self) -> str:
         numbers = [any(isinstance(row[i], (int, float)) for row in self.rows) for i in range(len(self.columns))]
@@ -73,7 +73,7 @@ class Report:
     name: str
     title: str
     claim: str
-    tables: tuple[Table, ...]
+    tables: tuple[ReportTable, ...]
     pictures: tuple[Picture, ...] = ()
     notes: tuple[str, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Report:
         return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def shown(cell: Cell) -> str:
+def shown(cell: Value) -> str:
     if cell is None:
         return ""
     return cell if isinstance(cell, str) else f"{cell:,.1f}" if abs(cell) < 10_000 else f"{cell:,.0f}"

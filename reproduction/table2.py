@@ -4,10 +4,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from reproduction.experiment import Experiment, Place, Step
+from reproduction.experiment import Experiment, ProcessStep, Workspace
 from reproduction.paper_tables import picture_of, steps_of, table_of
 from reproduction.protocol import needs, shown, vcc
-from reproduction.report import Report, Table, interval
+from reproduction.report import Report, ReportTable, interval
 from vcc.tasks import TASKS
 from vcc.tasks.paper import RESULTS, Result
 
@@ -26,10 +26,10 @@ class Table2(Experiment):
     paper: Sequence[Result] = PAPER
     tasks: tuple[str, ...] = ("qmsum", "squality")  # of the small scale: those whose data comes in a folder
 
-    def steps(self, at: Place) -> list[Step]:
+    def steps(self, at: Workspace) -> list[ProcessStep]:
         return steps_of(self.paper, at) if at.scale == "paper" else self.small_steps(at)
 
-    def small_steps(self, at: Place) -> list[Step]:
+    def small_steps(self, at: Workspace) -> list[ProcessStep]:
         lacks = [one for one in needs(at) if one != "a GPU" or at.small.device == "cuda"]
         if at.data is None:
             lacks.append("--data, a folder with " + " and ".join(self.tasks))
@@ -52,15 +52,15 @@ class Table2(Experiment):
                     "evaluate", task, "--model", folder, *common, "--examples", examples, "--out", folder / "scores"
                 )
                 done = folder / f"checkpoint-{steps}" / "config.json"
-                made.append(Step(shown(tune), tune, done, 3, (), True, tuple(lacks)))
+                made.append(ProcessStep(shown(tune), tune, done, 3, (), True, tuple(lacks)))
                 metrics = folder / "scores" / "metrics.json"
-                made.append(Step(shown(test), test, metrics, 2, (done,), True, tuple(lacks)))
+                made.append(ProcessStep(shown(test), test, metrics, 2, (done,), True, tuple(lacks)))
         return made
 
-    def folder(self, at: Place, task: str, method: str, length: int) -> Path:
+    def folder(self, at: Workspace, task: str, method: str, length: int) -> Path:
         return at.out / "t5" / f"{method}-{length}-{task}".lower()
 
-    def report(self, at: Place) -> Report:
+    def report(self, at: Workspace) -> Report:
         paper = table_of("The paper's table", self.paper, at)
         task, metric = self.paper[0].task, self.paper[0].scores[-1][0]
         one = [result for result in self.paper if result.task == task]
@@ -74,6 +74,6 @@ class Table2(Experiment):
                 metrics = json.loads(file.read_text(encoding="utf-8"))["metrics"] if file.exists() else {}
                 for wanted in TASKS[name]().metric_names:
                     rows.append((name, wanted, method, f"{min(length, at.small.length):,}", interval(metrics, wanted)))
-        own = Table("A few steps each", ("task", "metric", "method", "reads", "ours"), tuple(rows))
+        own = ReportTable("A few steps each", ("task", "metric", "method", "reads", "ours"), tuple(rows))
         notes = ("Too few steps to say who is better: it shows that every row trains, generates and is scored.",)
         return Report(self.name, self.title, self.claim, (own, paper), pictures, notes)

@@ -1,6 +1,6 @@
 """Table 3: does reading more help?"""
 
-from reproduction.experiment import Experiment, Place, Step
+from reproduction.experiment import Experiment, ProcessStep, Workspace
 from reproduction.paper_tables import steps_of, table_of
 from reproduction.report import Picture, Point, Report
 from reproduction.small import reports, steps
@@ -21,7 +21,7 @@ class Table3(Experiment):
     title = "accuracy against the tokens read"
     claim = "On NarrativeQA accuracy rises with the length that is read, from 16K to 128K tokens."
 
-    def steps(self, at: Place) -> list[Step]:
+    def steps(self, at: Workspace) -> list[ProcessStep]:
         if at.scale == "paper":
             return steps_of(PAPER, at)
         lengths = self.lengths(at)
@@ -29,7 +29,7 @@ class Table3(Experiment):
         found += [steps.tune(at, model, TASK) for model in lengths]
         return found + [steps.score(at, TASK, model=model, length=n) for model in lengths for n in lengths[model]]
 
-    def lengths(self, at: Place) -> dict[str, list[int]]:
+    def lengths(self, at: Workspace) -> dict[str, list[int]]:
         """Of each model, from an eighth of what it was tuned with to four times that, where there are positions for
         it."""
         small = at.small
@@ -41,7 +41,7 @@ class Table3(Experiment):
 
         return {model: readable(model) for model in small.models or MODELS}
 
-    def report(self, at: Place) -> Report:
+    def report(self, at: Workspace) -> Report:
         points = tuple(Point("VCC-T5", r.length, dict(r.scores)["f1"], paper=True) for r in PAPER)
         picture = Picture("NarrativeQA, the paper", "tokens read", "f1, %", points, log_x=True)
         paper = table_of("The paper's table", PAPER, at)

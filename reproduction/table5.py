@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from reproduction.experiment import Experiment, Place, Step, missing_packages
+from reproduction.experiment import Experiment, ProcessStep, Workspace, missing_packages
 from reproduction.protocol import HUB
-from reproduction.report import Report, Table
+from reproduction.report import Report, ReportTable
 from vcc.data.features import ExampleTokenizer
 from vcc.errors import UsageError
 from vcc.files import write_whole
@@ -45,16 +45,16 @@ class Table5(Experiment):
     title = "lengths of inputs and outputs in tokens"
     claim = "Inputs are longer than 512 tokens everywhere, longer than 4K in most tasks, and NarrativeQA's than 64K."
 
-    def rows(self, at: Place) -> list[tuple[str, str, Any]]:
+    def rows(self, at: Workspace) -> list[tuple[str, str, Any]]:
         found = [("RoBERTa", task, paper) for task, paper in ROBERTA.items()]
         return found + [("T5", task, paper) for task, paper in T5.items()]
 
-    def tokenizer(self, at: Place, family: str) -> str:
+    def tokenizer(self, at: Workspace, family: str) -> str:
         """The published one; at small scale, of the checkpoints that were named."""
         named = at.model if family == "RoBERTa" else at.t5
         return named or HUB[family, "base"]
 
-    def steps(self, at: Place) -> list[Step]:
+    def steps(self, at: Workspace) -> list[ProcessStep]:
         lacks: Sequence[str] = missing_packages("datasets") if at.data is None else ()
         made = []
         for family, task, _ in self.rows(at):
@@ -64,13 +64,13 @@ class Table5(Experiment):
             head = "text" if family == "T5" else TASKS[task]().heads[0]
             name = self.tokenizer(at, family)
             command = (sys.executable, "-m", "reproduction.table5", task, head, name, at.data or "", str(file))
-            made.append(Step(f"lengths of {task} with {name}", command, file, 2, (), False, tuple(lacks)))
+            made.append(ProcessStep(f"lengths of {task} with {name}", command, file, 2, (), False, tuple(lacks)))
         return made
 
-    def file(self, at: Place, family: str, task: str) -> Path:
+    def file(self, at: Workspace, family: str, task: str) -> Path:
         return at.out / "lengths" / f"{family}-{task}.json".lower()
 
-    def report(self, at: Place) -> Report:
+    def report(self, at: Workspace) -> Report:
         rows: list[tuple[Any, ...]] = []
         for family, task, paper in self.rows(at):
             file = self.file(at, family, task)
@@ -79,7 +79,7 @@ class Table5(Experiment):
             theirs = [" / ".join(f"{n:,}" for n in value) for value in paper]
             rows.append((family, task, theirs[0], ours[0], theirs[1], ours[1], found.get("of")))
         columns = ("tokenizer", "task", "75th, paper", "ours", "95th, paper", "ours", "of")
-        return Report(self.name, self.title, self.claim, (Table("Tokens", columns, tuple(rows)),))
+        return Report(self.name, self.title, self.claim, (ReportTable("Tokens", columns, tuple(rows)),))
 
 
 def main(task: str, head: str, name: str, data: str, file: str) -> None:

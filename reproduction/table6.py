@@ -1,6 +1,6 @@
 """Table 6: half of the pretraining."""
 
-from reproduction.experiment import Experiment, Place, Step
+from reproduction.experiment import Experiment, ProcessStep, Workspace
 from reproduction.paper_tables import picture_of, steps_of, table_of
 from reproduction.report import Report
 from reproduction.small import reports, steps
@@ -19,10 +19,10 @@ class Table6(Experiment):
     claim = "With half of the pretraining VCC's accuracy stays what it is, within half a point."
     models = ("vcc-half", *TABLE)
 
-    def steps(self, at: Place) -> list[Step]:
+    def steps(self, at: Workspace) -> list[ProcessStep]:
         return steps_of(PAPER, at) if at.scale == "paper" else steps.comparison(at, self.models)
 
-    def report(self, at: Place) -> Report:
+    def report(self, at: Workspace) -> Report:
         paper = table_of("The paper's table", PAPER, at)
         hops = [result for result in PAPER if result.task == "wikihop"]
         pictures = [picture_of("WikiHop", hops, "accuracy", at)]

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
-from shipped_model.data import ASKED, Ints, Question, Span, Unit
+from shipped_model.data import ASKED, Ints, Span, TokenQuestion, Unit
 from vcc.data.features import Frame
 
 SIZE = 512  # tokens in a window
@@ -81,7 +81,7 @@ class Practice(IterableDataset[Lessons]):
     seed: int = 0
     alone: float = ALONE
     tokens: int = TOKENS
-    asked: dict[str, list[tuple[Unit, Question]]] = field(init=False)
+    asked: dict[str, list[tuple[Unit, TokenQuestion]]] = field(init=False)
     owned: dict[str, dict[int, list[Unit]]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -123,7 +123,9 @@ class Practice(IterableDataset[Lessons]):
             if made is not None:
                 return made
 
-    def unanswered(self, name: str, unit: Unit, question: Question, room: int, chance: random.Random) -> Lesson | None:
+    def unanswered(
+        self, name: str, unit: Unit, question: TokenQuestion, room: int, chance: random.Random
+    ) -> Lesson | None:
         """A passage of the same document or article that does not hold the answer; the question's own paragraph where
         it is known to hold none."""
         if not question.spans and len(unit.ids) <= room:
@@ -140,7 +142,7 @@ class Practice(IterableDataset[Lessons]):
         text = passage.astype(np.uint16).tobytes()
         return None if any(answer in text for answer in answers) else Lesson(question.ids, passage, ())
 
-    def paragraph(self, name: str, unit: Unit, question: Question, room: int, chance: random.Random) -> Lesson:
+    def paragraph(self, name: str, unit: Unit, question: TokenQuestion, room: int, chance: random.Random) -> Lesson:
         before = np.zeros(0, np.int32)
         after = before
         if chance.random() > self.alone:
@@ -186,7 +188,7 @@ def rounded(n: int) -> int:
     return min(-(-n // 32) * 32, SIZE)
 
 
-def around_answer(unit: Unit, question: Question, room: int, chance: random.Random) -> Lesson | None:
+def around_answer(unit: Unit, question: TokenQuestion, room: int, chance: random.Random) -> Lesson | None:
     """A window of a document, with one of the answers at any place in it."""
     a, b = chance.choice(question.spans)
     if b - a + 1 > room:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModel, AutoTokenizer
 
-from shipped_model.data import ASKED, Ints, Prepared, Question, Unit, load, save
+from shipped_model.data import ASKED, Ints, TokenQuestion, TokenSets, Unit, load, save
 from shipped_model.practice import SIZE, Lesson, Practice, batches, half, practice_loss
 from shipped_model.prepare import squad_halves
 from shipped_model.score import auc
@@ -71,7 +71,7 @@ def teach(options: TeacherOptions) -> None:
     if options.data is not None:
         ours, theirs = AutoTokenizer.from_pretrained(options.prepared), AutoTokenizer.from_pretrained(folder, **file)
         sets = {name: read(name, some, units, ours, theirs) for name, some in paragraphs(str(options.data)).items()}
-        save(Prepared({name: its for name, (its, _) in sets.items()}, {}), tokens)
+        save(TokenSets({name: its for name, (its, _) in sets.items()}, {}), tokens)
         np.savez_compressed(places, **{name: both.astype(np.uint16) for name, (_, both) in sets.items()})  # type: ignore
     if not options.minutes:
         return
@@ -121,7 +121,7 @@ def read(
         known, new = tokenize_text(document, ours), tokenize_text(document, theirs)
         kept = [e for e in asked if not e.answers or token_spans(e.answer_spans, known.offsets)]
         questions = [
-            Question(tokenize_text(e.question, theirs).ids, tuple(token_spans(e.answer_spans, new.offsets)))
+            TokenQuestion(tokenize_text(e.question, theirs).ids, tuple(token_spans(e.answer_spans, new.offsets)))
             for e in kept
         ]
         units.append(Unit(new.ids, tuple(questions), owners[asked[0].group]))
@@ -190,7 +190,9 @@ def learn(reader: Reader, practice: Practice, minutes: float, rate: float, worke
 
 
 @torch.no_grad()
-def judged(reader: Reader, practice: Practice, name: str) -> Iterator[tuple[list[tuple[int, Question, int]], Tensor]]:
+def judged(
+    reader: Reader, practice: Practice, name: str
+) -> Iterator[tuple[list[tuple[int, TokenQuestion, int]], Tensor]]:
     """Every question on its own text, by batches: the text's place in the set, the question, and where the text begins
     in its row; and the logarithms of the chances, (2, B, n)."""
     asked = [(i, q) for i, unit in enumerate(practice.units[name]) for q in unit.questions]

@@ -25,7 +25,7 @@ import torch
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 import vcc
-from shipped_model.data import Mixture, Page, Prepared, load
+from shipped_model.data import Mixture, Page, TokenSets, load
 from shipped_model.find import find_all
 from shipped_model.practice import Lessons, Practice, batches, load_taught, practice_loss
 from shipped_model.sources import SOURCES
@@ -132,7 +132,7 @@ def grow(model: Any, layers: int) -> None:
     model.config.num_hidden_layers = len(stack)
 
 
-def practice_of(data: Prepared, options: TrainOptions, frame: Frame) -> Iterator[Lessons]:
+def practice_of(data: TokenSets, options: TrainOptions, frame: Frame) -> Iterator[Lessons]:
     """Windows to practise on, of all sets."""
     shares = {f"{kind.name}_train": kind.share for kind in SOURCES} | {
         "squad2_train": 4.0,

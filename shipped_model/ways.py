@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from shipped_model.data import Ints, Page, Question, Span
+from shipped_model.data import Ints, Page, Span, TokenQuestion
 from shipped_model.practice import all_apart, half, places_loss
 from vcc.config import VccConfig
 from vcc.core.cut import visited_nodes
@@ -92,7 +92,7 @@ class ReadByVcc:
         yield compressed + next(windows)
         yield from itertools.islice(windows, self.more)
 
-    def choosing_loss(self, questions: Sequence[Question], tree: SegmentTree, steps: Sequence[Step]) -> Tensor:
+    def choosing_loss(self, questions: Sequence[TokenQuestion], tree: SegmentTree, steps: Sequence[Step]) -> Tensor:
         """-log of each answer node's share of the score, beside that of all nodes without an answer."""
         gold = torch.zeros(len(questions), tree.counts[-1].shape[1], dtype=torch.bool)
         places = self.qa.places(tree.length).tolist()

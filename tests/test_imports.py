@@ -123,6 +123,17 @@ def test_reproduction_does_not_import_the_shipped_model(file: Path) -> None:
         assert not [module for module in of_ours(file) if module.startswith("shipped_model")]
 
 
+def test_no_class_name_is_defined_twice_in_research_code() -> None:
+    """Nor a name that the library has: one word, one thing."""
+    where: dict[str, list[str]] = {}
+    for file in (*FILES, *RESEARCH):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                where.setdefault(node.name, []).append(name_of(file))
+    ours = {name_of(file) for file in RESEARCH}
+    assert {name: files for name, files in where.items() if len(files) > 1 and ours & set(files)} == {}
+
+
 def test_no_files_import_each_other_in_a_circle() -> None:
     """Imports inside functions and those for type checkers count: a circle that is only put off is one."""
     assert circles({name_of(file): of_ours(file) for file in (*FILES, *RESEARCH)}) == []

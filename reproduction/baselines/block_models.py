@@ -8,8 +8,8 @@ from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface
 
-from reproduction.baselines.blocks import Blocks
-from reproduction.baselines.patterns import Pattern, read_pattern
+from reproduction.baselines.blocks import AttentionBlocks
+from reproduction.baselines.patterns import BlockPattern, read_pattern
 from vcc.errors import ModelError
 
 Model = TypeVar("Model", bound=PreTrainedModel)
@@ -18,7 +18,7 @@ KEY = "attention_blocks"  # of a configuration that asks for it
 TYPES = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
 
 
-def use_blocks(model: Model, pattern: Pattern) -> Model:
+def use_blocks(model: Model, pattern: BlockPattern) -> Model:
     """The model itself, from now on with this attention; it is kept with the model when that is saved."""
     if model.config.model_type not in TYPES:
         raise ModelError(f"block attention goes into {', '.join(TYPES)}, not into {type(model).__name__}")
@@ -44,7 +44,7 @@ def without_blocks(model: Model) -> Model:
     return plain
 
 
-def pattern_of(model: PreTrainedModel) -> Pattern | None:
+def pattern_of(model: PreTrainedModel) -> BlockPattern | None:
     values = getattr(model.config, KEY, None)
     return None if values is None else read_pattern(values)
 
@@ -58,7 +58,7 @@ def attention(
     real = q.new_ones(B, n, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
     real = real[:, None, :].expand(B, H, n).flatten(0, 1)
     pattern = read_pattern(getattr(module.config, KEY))
-    blocks = Blocks.of(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), real, pattern.block, scaling)
+    blocks = AttentionBlocks.of(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), real, pattern.block, scaling)
     with torch.autocast(q.device.type, enabled=False):  # sums over blocks stay in float32
         out = pattern.attend(blocks, module.layer_idx or 0)[:, :n]  # (B H, n, d)
     return out.unflatten(0, (B, H)).transpose(1, 2), None

@@ -15,7 +15,7 @@ LOWEST = torch.finfo(torch.float32).min
 
 
 @dataclass(frozen=True)
-class Blocks:
+class AttentionBlocks:
     """Queries, keys and values in blocks; padding is zero and does not count."""
 
     q: Tensor  # (N, X, b, d)
@@ -25,7 +25,7 @@ class Blocks:
     scale: float
 
     @staticmethod
-    def of(q: Tensor, k: Tensor, v: Tensor, real: Tensor, block: int, scale: float) -> "Blocks":
+    def of(q: Tensor, k: Tensor, v: Tensor, real: Tensor, block: int, scale: float) -> "AttentionBlocks":
         """From (N, n, d) and a mask (N, n); the last block is filled with padding."""
         fill = -q.shape[1] % block
         real = torch.nn.functional.pad(real, (0, fill))
@@ -33,7 +33,7 @@ class Blocks:
             (torch.nn.functional.pad(one, (0, 0, 0, fill)) * real[..., None]).unflatten(1, (-1, block))
             for one in (q, k, v)
         ]
-        return Blocks(shaped[0], shaped[1], shaped[2], real.unflatten(1, (-1, block)), scale)
+        return AttentionBlocks(shaped[0], shaped[1], shaped[2], real.unflatten(1, (-1, block)), scale)
 
     @property
     def counts(self) -> Tensor:
@@ -62,7 +62,7 @@ def pairs_of(wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return places // width, places % width, found.bool()
 
 
-def attend_blocks(blocks: Blocks, wanted: Tensor, rest: Tensor | None = None) -> Tensor:
+def attend_blocks(blocks: AttentionBlocks, wanted: Tensor, rest: Tensor | None = None) -> Tensor:
     """(N, X b, d). `wanted` (N, X, X): the pairs computed exactly. `rest` (N, X, X): the scores that stand for the
     others, from `coarse`; without, they do not count."""
     N, X, b, d = blocks.q.shape

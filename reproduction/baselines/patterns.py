@@ -7,18 +7,18 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from reproduction.baselines.blocks import Blocks, attend_blocks
+from reproduction.baselines.blocks import AttentionBlocks, attend_blocks
 from vcc.errors import UsageError
 
 
-class Pattern(ABC):
+class BlockPattern(ABC):
     """A kind of block attention with its settings. A subclass is final and a frozen dataclass."""
 
     name: str
     block: int
 
     @abstractmethod
-    def attend(self, blocks: Blocks, layer: int) -> Tensor:
+    def attend(self, blocks: AttentionBlocks, layer: int) -> Tensor:
         """(N, X b, d)"""
 
     def to_dict(self) -> dict[str, Any]:
@@ -27,7 +27,7 @@ class Pattern(ABC):
 
 @final
 @dataclass(frozen=True)
-class Mra(Pattern):
+class Mra(BlockPattern):
     """MRA-2 (Zeng et al. 2022): the best `per_row` blocks a row, over all rows of a head together, are exact; the rest
     is attended to through its means, or not at all (`rest` false: MRA-2-s). The defaults are those of the authors'
     model for 4,096 tokens, `mra-base-4096-8-d3`: 8 blocks a row, 3 of them around the diagonal.
@@ -44,7 +44,7 @@ class Mra(Pattern):
         at_least(1, block=self.block, per_row=self.per_row)
         at_least(0, diagonal=self.diagonal)
 
-    def attend(self, blocks: Blocks, layer: int) -> Tensor:
+    def attend(self, blocks: AttentionBlocks, layer: int) -> Tensor:
         coarse = blocks.coarse()
         return attend_blocks(blocks, self.wanted(coarse.detach(), blocks.counts), coarse if self.rest else None)
 
@@ -67,7 +67,7 @@ class Mra(Pattern):
 
 @final
 @dataclass(frozen=True)
-class BigBird(Pattern):
+class BigBird(BlockPattern):
     """Big Bird (Zaheer et al. 2020): each block sees `window` blocks around it, the first and the last one, and
     `random` others, drawn once for each layer; the first and the last block see everything.
 
@@ -85,7 +85,7 @@ class BigBird(Pattern):
         at_least(1, block=self.block, window=self.window)
         at_least(0, random=self.random)
 
-    def attend(self, blocks: Blocks, layer: int) -> Tensor:
+    def attend(self, blocks: AttentionBlocks, layer: int) -> Tensor:
         return attend_blocks(blocks, self.wanted(blocks.counts, layer))
 
     def wanted(self, counts: Tensor, layer: int) -> Tensor:
@@ -116,7 +116,7 @@ def scattered(x: Tensor, y: Tensor, layer: int) -> Tensor:
 PATTERNS: dict[str, type[Mra] | type[BigBird]] = {"mra": Mra, "bigbird": BigBird}
 
 
-def read_pattern(values: dict[str, Any]) -> Pattern:
+def read_pattern(values: dict[str, Any]) -> BlockPattern:
     """From what `to_dict` gave."""
     name = values.get("name")
     if name not in PATTERNS:

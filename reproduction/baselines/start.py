@@ -51,7 +51,7 @@ def mra(model: PreTrainedModel, length: int, options: dict[str, Any]) -> PreTrai
 
 
 @dataclass(frozen=True)
-class Kind:
+class Baseline:
     """One model of the comparison."""
 
     start: Start
@@ -59,13 +59,13 @@ class Kind:
     vips: str | None = None  # how it is told which tokens matter; None: it cannot be told
 
 
-KINDS: dict[str, Kind] = {
-    "vcc": Kind(compressed, "VCC", "vip_mask"),
-    "dense-512": Kind(truncated, "RoBERTa"),
-    "dense": Kind(dense, "RoBERTa"),
-    "longformer": Kind(longformer, "Longformer", "global_attention_mask"),
-    "bigbird": Kind(bigbird, "BigBird"),
-    "mra": Kind(mra, "MRA"),
+KINDS: dict[str, Baseline] = {
+    "vcc": Baseline(compressed, "VCC", "vip_mask"),
+    "dense-512": Baseline(truncated, "RoBERTa"),
+    "dense": Baseline(dense, "RoBERTa"),
+    "longformer": Baseline(longformer, "Longformer", "global_attention_mask"),
+    "bigbird": Baseline(bigbird, "BigBird"),
+    "mra": Baseline(mra, "MRA"),
 }
 
 

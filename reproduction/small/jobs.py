@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 from reproduction.small import timing, variants
-from reproduction.small.loop import CURVE, MaskedWords, Plan, finish, learn, precision
+from reproduction.small.loop import CURVE, LoopPlan, MaskedWords, finish, learn, precision
 from reproduction.small.pack import DATA, MODEL, TEXTS
 from reproduction.small.settings import Small
 from vcc.data.corpus import prepare
@@ -60,9 +60,9 @@ class Bench:
     def times(self, name: str, setting: str = "own") -> Path:
         return self.out / "times" / f"{name}-{setting}.json"
 
-    def plan(self, steps: int, rate: float) -> Plan:
+    def plan(self, steps: int, rate: float) -> LoopPlan:
         small = self.small
-        return Plan(steps, small.batch, small.at_once, rate, small.seed, small.device, small.loaders)
+        return LoopPlan(steps, small.batch, small.at_once, rate, small.seed, small.device, small.loaders)
 
 
 # ------------------------------------------------------------------------------------------------------- pretraining

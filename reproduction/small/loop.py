@@ -29,7 +29,7 @@ CURVE, STATE, LOG = "curve.json", "state.pt", 20
 
 
 @dataclass(frozen=True)
-class Plan:
+class LoopPlan:
     """How long and how fast."""
 
     steps: int
@@ -81,7 +81,7 @@ def precision(device: str) -> Any:
     return torch.autocast("cuda", torch.bfloat16) if device == "cuda" else contextlib.nullcontext()
 
 
-def batches(plan: Plan, objective: Objective, data: Dataset[Any], first: int) -> Iterator[list[Batch]]:
+def batches(plan: LoopPlan, objective: Objective, data: Dataset[Any], first: int) -> Iterator[list[Batch]]:
     """From step `first` on, each step's batch in pieces that fit."""
     order = list(Stream(len(data), plan.steps * plan.batch, plan.seed))[first * plan.batch :]  # type: ignore[arg-type]
     loader = DataLoader(
@@ -100,7 +100,7 @@ def learn(
     model: PreTrainedModel,
     objective: Objective,
     data: Dataset[Any],
-    plan: Plan,
+    plan: LoopPlan,
     folder: Path,
     evaluate: Callable[[PreTrainedModel], dict[str, float]] | None = None,
     evaluate_every: int = 0,

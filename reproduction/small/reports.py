@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from reproduction.experiment import Place
-from reproduction.report import Picture, Point, Table, interval
+from reproduction.experiment import Workspace
+from reproduction.report import Picture, Point, ReportTable, interval
 from reproduction.small.settings import Small
 from reproduction.small.steps import Setting
 from reproduction.small.variants import VARIANTS, reads
@@ -23,27 +23,27 @@ def metric(task: str) -> str:
     return TASKS[task]().metric_names[0]
 
 
-def accuracy(at: Place, model: str, task: str, setting: str = "own", length: int | None = None) -> dict[str, float]:
+def accuracy(at: Workspace, model: str, task: str, setting: str = "own", length: int | None = None) -> dict[str, float]:
     end = f"-{length}" if length else ""
     found = read(at.out / "scores" / f"{model}-{task}-{setting}{end}.json")
     return found["metrics"] if found else {}
 
 
-def times(at: Place, model: str, setting: str = "own") -> dict[str, Any]:
+def times(at: Workspace, model: str, setting: str = "own") -> dict[str, Any]:
     return read(at.out / "times" / f"{model}-{setting}.json") or {}
 
 
-def curve(at: Place, model: str) -> list[dict[str, float]]:
+def curve(at: Workspace, model: str) -> list[dict[str, float]]:
     found = read(at.out / "pretrained" / model / "curve.json")
     return [point for point in found["curve"] if "log_perplexity" in point] if found else []
 
 
-def seen(at: Place, models: Sequence[str]) -> list[str]:
+def seen(at: Workspace, models: Sequence[str]) -> list[str]:
     """These, and whoever else has learned in the same folder."""
     return [name for name in VARIANTS if name in models or curve(at, name)]
 
 
-def comparison(at: Place, models: Sequence[str]) -> tuple[Table, ...]:
+def comparison(at: Workspace, models: Sequence[str]) -> tuple[ReportTable, ...]:
     """Our table 1: perplexity, accuracy with intervals, time and memory; and what the names mean."""
     models, tasks = seen(at, models), at.small.tasks
     rows: list[tuple[Any, ...]] = []
@@ -64,17 +64,19 @@ def comparison(at: Place, models: Sequence[str]) -> tuple[Table, ...]:
         f"training ms each, {several}", "the GPU busy", f"training GiB, {several}",
     )  # fmt: skip
     told = tuple((model, VARIANTS[model].told) for model in models)
-    return Table("The same start, tokens and steps", columns, tuple(rows)), Table("Who is who", ("model", "what"), told)
+    return ReportTable("The same start, tokens and steps", columns, tuple(rows)), ReportTable(
+        "Who is who", ("model", "what"), told
+    )
 
 
-def perplexities(at: Place, models: Sequence[str]) -> Picture:
+def perplexities(at: Workspace, models: Sequence[str]) -> Picture:
     points = [
         Point(model, point["step"], point["log_perplexity"]) for model in seen(at, models) for point in curve(at, model)
     ]
     return Picture("Held-out masked words", "steps of pretraining", "log perplexity", tuple(points))
 
 
-def frontier(at: Place, task: str, settings: Sequence[Setting]) -> tuple[Table, Picture]:
+def frontier(at: Workspace, task: str, settings: Sequence[Setting]) -> tuple[ReportTable, Picture]:
     """Accuracy against time over settings."""
     name = metric(task)
     rows: list[tuple[Any, ...]] = []
@@ -87,11 +89,13 @@ def frontier(at: Place, task: str, settings: Sequence[Setting]) -> tuple[Table, 
         if found and ms:
             low, high = found.get(f"{name}_low"), found.get(f"{name}_high")
             points.append(Point(setting.model, ms, found[name], low, high, label=setting.name))
-    table = Table(f"{task}: {name} over settings", ("model", "setting", name, f"forward ms each{whose}"), tuple(rows))
+    table = ReportTable(
+        f"{task}: {name} over settings", ("model", "setting", name, f"forward ms each{whose}"), tuple(rows)
+    )
     return table, Picture(task, f"forward ms a sequence{whose}", f"{name}, %", tuple(points), log_x=True)
 
 
-def by_length(at: Place, task: str, lengths: dict[str, list[int]]) -> tuple[Table, Picture]:
+def by_length(at: Workspace, task: str, lengths: dict[str, list[int]]) -> tuple[ReportTable, Picture]:
     """Accuracy against the tokens read of the same documents."""
     name = metric(task)
     rows: list[tuple[Any, ...]] = []
@@ -102,7 +106,7 @@ def by_length(at: Place, task: str, lengths: dict[str, list[int]]) -> tuple[Tabl
             rows.append((model, f"{length:,}", interval(found, name)))
             if found:
                 points.append(Point(model, length, found[name], found.get(f"{name}_low"), found.get(f"{name}_high")))
-    table = Table(f"{task}: {name} by tokens read", ("model", "reads", name), tuple(rows))
+    table = ReportTable(f"{task}: {name} by tokens read", ("model", "reads", name), tuple(rows))
     return table, Picture(task, "tokens read", f"{name}, %", tuple(points), log_x=True)
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from reproduction.experiment import Place, Step, missing_packages
+from reproduction.experiment import ProcessStep, Workspace, missing_packages
 from reproduction.small.settings import Small
 from reproduction.small.variants import VARIANTS, reads
 
@@ -28,52 +28,54 @@ class Setting:
 # What a step leaves when it is done, and the next one needs.
 
 
-def started(at: Place) -> Path:
+def started(at: Workspace) -> Path:
     return at.out / "start" / "curve.json"
 
 
-def pretrained(at: Place, model: str) -> Path:
+def pretrained(at: Workspace, model: str) -> Path:
     return at.out / "pretrained" / model / "curve.json"
 
 
-def answers(at: Place, model: str) -> Path:
+def answers(at: Workspace, model: str) -> Path:
     return at.out / "answering" / model / "curve.json"
 
 
-def tuned(at: Place, model: str, task: str) -> Path:
+def tuned(at: Workspace, model: str, task: str) -> Path:
     return at.out / "scores" / f"{model}-{task}-own.json"
 
 
-def begin(at: Place) -> Step:
+def begin(at: Workspace) -> ProcessStep:
     return job(at, "begin", {}, started(at), (), minutes(at.small, "dense-512", at.small.start_steps))
 
 
-def pretrain(at: Place, model: str) -> Step:
+def pretrain(at: Workspace, model: str) -> ProcessStep:
     steps = VARIANTS[model].pretrain_steps(at.small.pretrain_steps)
     needs = (started(at),)
     return job(at, "pretrain", {"name": model}, pretrained(at, model), needs, minutes(at.small, model, steps))
 
 
-def answer(at: Place, model: str) -> Step:
+def answer(at: Workspace, model: str) -> ProcessStep:
     needs = (pretrained(at, model),)
     took = minutes(at.small, "dense-512", at.small.answer_steps)
     return job(at, "answer", {"name": model}, answers(at, model), needs, took)
 
 
-def tune(at: Place, model: str, task: str) -> Step:
+def tune(at: Workspace, model: str, task: str) -> ProcessStep:
     needs = (answers(at, model),)
     steps = VARIANTS[model].tune_steps(at.small.tune_steps)
     took = minutes(at.small, model, steps) + answering(at, model)
     return job(at, "tune", {"name": model, "task": task}, tuned(at, model, task), needs, took)
 
 
-def learning(at: Place, models: Sequence[str]) -> list[Step]:
+def learning(at: Workspace, models: Sequence[str]) -> list[ProcessStep]:
     """Everything before the tasks."""
     each = [step(at, model) for step in (pretrain, answer) for model in models]
     return [begin(at), *each]
 
 
-def score(at: Place, task: str, setting: Setting | None = None, model: str = "", length: int | None = None) -> Step:
+def score(
+    at: Workspace, task: str, setting: Setting | None = None, model: str = "", length: int | None = None
+) -> ProcessStep:
     """With another setting, or at another length."""
     name, options = (setting.name, setting.options) if setting else ("own", None)
     model = setting.model if setting else model
@@ -82,7 +84,7 @@ def score(at: Place, task: str, setting: Setting | None = None, model: str = "",
     return job(at, "score", given, file, (tuned(at, model, task),), answering(at, model))
 
 
-def clock(at: Place, settings: Sequence[Setting]) -> Step:
+def clock(at: Workspace, settings: Sequence[Setting]) -> ProcessStep:
     """What has not been timed yet, one after the other in one process that is alone."""
     files = [at.out / "times" / f"{one.model}-{one.name}.json" for one in settings]
     pairs = list(zip(settings, files, strict=True))
@@ -93,7 +95,7 @@ def clock(at: Place, settings: Sequence[Setting]) -> Step:
     return job(at, "time", {"each": each}, left[-1][1], needs, 0.2 + 0.1 * len(left), alone=True, shown=shown)
 
 
-def comparison(at: Place, models: Sequence[str]) -> list[Step]:
+def comparison(at: Workspace, models: Sequence[str]) -> list[ProcessStep]:
     """Everything from the common checkpoint to scores and times."""
     models = at.small.models or tuple(models)
     tunings = [tune(at, model, task) for task in at.small.tasks for model in models]
@@ -101,7 +103,7 @@ def comparison(at: Place, models: Sequence[str]) -> list[Step]:
 
 
 def job(
-    at: Place,
+    at: Workspace,
     what: str,
     arguments: dict[str, Any],
     done: Path,
@@ -109,16 +111,16 @@ def job(
     took: float,
     alone: bool = False,
     shown: str | None = None,
-) -> Step:
+) -> ProcessStep:
     shown = shown or " ".join(str(value) for value in arguments.values() if value is not None)
     settings = json.dumps(asdict(at.small))
     command = (sys.executable, "-m", "reproduction.small.job", str(at.packed), str(at.out), settings, what)
-    return Step(
+    return ProcessStep(
         f"small {what} {shown}".rstrip(), (*command, json.dumps(arguments)), done, took, needs, alone, missing(at)
     )
 
 
-def missing(at: Place) -> tuple[str, ...]:
+def missing(at: Workspace) -> tuple[str, ...]:
     lacks = list(missing_packages("rich"))
     if not (at.packed / "start").is_dir():
         lacks.append(f"{at.packed}: packed weights and data; made by --pack true with --data and --model")
@@ -139,5 +141,5 @@ def minutes(small: Small, model: str, steps: int) -> float:
     return GUESS[VARIANTS[model].kind] * share * slower * steps * small.batch / 60_000 + 0.3
 
 
-def answering(at: Place, model: str) -> float:
+def answering(at: Workspace, model: str) -> float:
     return minutes(at.small, model, at.small.examples // (3 * at.small.batch) + 1)

@@ -15,7 +15,7 @@ from vcc.hosts.wrap import wrap
 from vcc.tasks.paper import paper_recipe
 from vcc.tasks.pretraining import PRETRAININGS
 
-Options = dict[str, Any]
+Changes = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Variant:
     """A kind of model, what is set differently while it is pretrained and while it answers, and how long it learns."""
 
     kind: str
-    pretraining: Options = field(default_factory=dict)
-    answering: Options = field(default_factory=dict)
+    pretraining: Changes = field(default_factory=dict)
+    answering: Changes = field(default_factory=dict)
     steps: float = 1.0  # of pretraining, as a multiple of everybody's
     tuning: float = 1.0  # steps on a task, likewise
     told: str = ""
@@ -39,8 +39,8 @@ class Variant:
 # The paper's two resolutions; k and h are those of its released code, for masked words and for HotpotQA.
 MASKED = PRETRAININGS["vcc"].compression_for(layers=6)
 ASKED = paper_recipe("hotpotqa", "span").compression
-MASKING: Options = {"scales": MASKED.scales, "budget": MASKED.budget}
-ANSWERING: Options = {"scales": ASKED.scales, "budget": ASKED.budget}
+MASKING: Changes = {"scales": MASKED.scales, "budget": MASKED.budget}
+ANSWERING: Changes = {"scales": ASKED.scales, "budget": ASKED.budget}
 
 
 def vcc(told: str, steps: float = 1.0, tuning: float = 1.0, **changed: Any) -> Variant:
@@ -81,7 +81,7 @@ def made(name: str, start: Path, length: int) -> PreTrainedModel:
     return start_from(model, chosen.kind, length, **chosen.pretraining)
 
 
-def loaded(name: str, folder: Path, length: int, options: Options | None = None, new_head: bool = False) -> Any:
+def loaded(name: str, folder: Path, length: int, options: Changes | None = None, new_head: bool = False) -> Any:
     """With the head for spans, from a folder; `options` instead of those with which it answers otherwise."""
     chosen = variant(name)
     options = {**chosen.answering, **(options or {})}
@@ -103,7 +103,7 @@ def loaded(name: str, folder: Path, length: int, options: Options | None = None,
     return model
 
 
-def as_closed(name: str, share: float) -> Options:
+def as_closed(name: str, share: float) -> Changes:
     """What is set where only a share of the length is read, so that as little of it is opened as of the whole."""
     budget = variant(name).answering.get("budget")
     return {"budget": tuple(max(1, round(h * share)) for h in budget)} if budget else {}

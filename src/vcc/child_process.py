@@ -57,10 +57,10 @@ class ChildProcess:
         self.line.close()
 
 
-Child = TypeVar("Child", bound=ChildProcess)
+AnyChild = TypeVar("AnyChild", bound=ChildProcess)
 
 
-def started(make: Callable[[], Child]) -> Child:
+def started(make: Callable[[], AnyChild]) -> AnyChild:
     """A new process, ready. What kills one that has had nothing to do yet is not on the account of what it was to do:
     another is started."""
     for attempt in count(1):

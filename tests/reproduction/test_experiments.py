@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reproduction.experiment import Place, Step, plan, run_steps
+from reproduction.experiment import ProcessStep, Workspace, plan, run_steps
 from reproduction.registry import EXPERIMENTS
 from reproduction.report import write
 from tests.reproduction import tiny
@@ -20,8 +20,8 @@ ONE_NUMBER_OF_EACH = {
 }  # fmt: skip
 
 
-def place(scale: str, out: Path, data: str | None = None) -> Place:
-    return Place(scale, out, data, "", "", "", tiny.SMALL)  # type: ignore[arg-type]
+def place(scale: str, out: Path, data: str | None = None) -> Workspace:
+    return Workspace(scale, out, data, "", "", "", tiny.SMALL)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -66,11 +66,11 @@ def test_who_is_compared_can_be_chosen(tmp_path: Path) -> None:
     assert "score dense-512 cuad own 32" in lengths and "score dense-512 cuad own 64" not in lengths
 
 
-def writes(folder: Path, name: str, *needs: str, code: str = "pass", alone: bool = False) -> Step:
+def writes(folder: Path, name: str, *needs: str, code: str = "pass", alone: bool = False) -> ProcessStep:
     """A step that leaves a file of its name."""
     body = f"import pathlib, time; {code}; pathlib.Path({str(folder / name)!r}).write_text('x')"
     files = tuple(folder / need for need in needs)
-    return Step(name, (sys.executable, "-c", body), folder / name, 1.0, files, alone)
+    return ProcessStep(name, (sys.executable, "-c", body), folder / name, 1.0, files, alone)
 
 
 def test_steps_begin_when_what_they_need_is_there_and_run_only_once(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_what_finds_no_memory_beside_others_goes_on_alone(tmp_path: Path) -> Non
 
 
 def test_time_that_is_up_stops_what_runs(tmp_path: Path) -> None:
-    slow = Step("slow", (sys.executable, "-c", "import time; time.sleep(600)"), tmp_path / "never", 1.0)
+    slow = ProcessStep("slow", (sys.executable, "-c", "import time; time.sleep(600)"), tmp_path / "never", 1.0)
     said: list[str] = []
     assert not run_steps([slow], 1, 0.005, said.append, lambda: None)
     assert "the time is up with 1 steps" in said[-1]

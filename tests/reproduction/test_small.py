@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from reproduction.experiment import Place, unique
+from reproduction.experiment import Workspace, unique
 from reproduction.small import jobs, loop, steps
 from reproduction.small.settings import settle
 from reproduction.small.variants import TABLE, VARIANTS, as_closed, loaded, variant
@@ -151,7 +151,7 @@ def own(*models: str) -> list[steps.Setting]:
 
 
 def test_one_process_times_what_has_no_times_yet(tmp_path: Path) -> None:
-    at = Place("small", tmp_path, None, "", "", "", tiny.SMALL)
+    at = Workspace("small", tmp_path, None, "", "", "", tiny.SMALL)
     first, both = steps.clock(at, own("vcc", "mra")), steps.clock(at, own("vcc-half", "vcc", "mra"))
     assert len(unique([first, both, steps.clock(at, own("vcc", "mra"))])) == 2  # they end with the same file
     for name in ("vcc", "mra"):

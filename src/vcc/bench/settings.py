@@ -12,7 +12,7 @@ LONGEST_TARGET = 1024  # tokens; LED's decoder has positions for no more
 
 
 @dataclass(frozen=True)
-class Settings(Options):
+class BenchSettings(Options):
     """What is measured, and how. Where nothing is given: as the preset says."""
 
     models: Annotated[tuple[str, ...], "of " + ", ".join(OFFERED)]
@@ -35,13 +35,15 @@ class Settings(Options):
 
 PEERS = ("t5", "longt5-global", "led", "longformer", "bigbird", "modernbert")
 PRESETS = {
-    "gpu": Settings(("vcc-roberta", "vcc-t5", "roberta", *PEERS), (4096, 16384, 131072), "base", "bf16", "cuda", True),
-    "cpu": Settings(("vcc-bert", "bert", *PEERS), (1024, 4096, 32768), "minilm", "fp32", "cpu", False),
+    "gpu": BenchSettings(
+        ("vcc-roberta", "vcc-t5", "roberta", *PEERS), (4096, 16384, 131072), "base", "bf16", "cuda", True
+    ),
+    "cpu": BenchSettings(("vcc-bert", "bert", *PEERS), (1024, 4096, 32768), "minilm", "fp32", "cpu", False),
 }
 
 
-def check(settings: Settings) -> None:
-    """Refuse what cannot be measured here. Settings of a run elsewhere may be loaded and shown all the same."""
+def check(settings: BenchSettings) -> None:
+    """Reject what cannot be measured here. Settings of a run elsewhere can still be loaded and shown."""
     unknown = [model for model in settings.models if model not in CONTENDERS]
     if unknown:
         raise UsageError(f"models={','.join(unknown)}: they must be of {', '.join(OFFERED)}")

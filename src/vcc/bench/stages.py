@@ -11,8 +11,8 @@ from unittest.mock import patch
 import torch
 
 from vcc.bench.contenders import OURS
-from vcc.bench.measure import Cell, alone, clock, measure, prepare, wait
-from vcc.bench.settings import Settings
+from vcc.bench.measure import BenchCell, alone, clock, measure, prepare, wait
+from vcc.bench.settings import BenchSettings
 from vcc.hosts.long_input import find_encoder
 
 RUNS = 5
@@ -70,21 +70,21 @@ class Stopwatch:
 
 
 def measure_and_profile(
-    name: str, n: int, mode: str, settings: Settings, ready: Callable[[], None] = lambda: None
-) -> tuple[Cell, Profile | str | None]:
+    name: str, n: int, mode: str, settings: BenchSettings, ready: Callable[[], None] = lambda: None
+) -> tuple[BenchCell, Profile | str | None]:
     """All that is wanted of a cell: its measurement, and of ours, if settings ask for it, a profile or why not."""
     cell = measure(name, n, mode, settings, ready)
     wanted = settings.profile and name in OURS and cell.ms is not None
     return cell, profile(name, n, mode, settings) if wanted else None
 
 
-def profile(name: str, n: int, mode: str, settings: Settings) -> Profile | str:
+def profile(name: str, n: int, mode: str, settings: BenchSettings) -> Profile | str:
     """One of our models with every stage timed; the mean of a few runs, or why there is none."""
     device = torch.device(settings.device)
     return alone(lambda: profiled(name, n, mode, settings, device), settings)
 
 
-def profiled(name: str, n: int, mode: str, settings: Settings, device: torch.device) -> Profile:
+def profiled(name: str, n: int, mode: str, settings: BenchSettings, device: torch.device) -> Profile:
     step, model, _ = prepare(name, n, mode, replace(settings, compile="none"), device)
     step()
     host, watch = find_encoder(model).host_class, Stopwatch(device)

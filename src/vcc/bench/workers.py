@@ -15,14 +15,14 @@ from unittest.mock import patch
 import torch
 import transformers
 
-from vcc.bench.measure import OUT_OF_MEMORY, Cell
-from vcc.bench.settings import Settings
+from vcc.bench.measure import OUT_OF_MEMORY, BenchCell
+from vcc.bench.settings import BenchSettings
 from vcc.bench.stages import Profile, measure_and_profile
 
 READY = "ready"
 
 
-class Job(NamedTuple):
+class CellKey(NamedTuple):
     """Which cell is wanted."""
 
     model: str
@@ -30,11 +30,11 @@ class Job(NamedTuple):
     mode: str
 
 
-Outcome = tuple[Cell, Profile | str | None]
-Work = Callable[[str, int, str, Settings, Callable[[], None]], Outcome]
+Outcome = tuple[BenchCell, Profile | str | None]
+Work = Callable[[str, int, str, BenchSettings, Callable[[], None]], Outcome]
 
 
-def wave(jobs: Sequence[Job], settings: Settings, work: Work = measure_and_profile) -> Iterator[Outcome]:
+def wave(jobs: Sequence[CellKey], settings: BenchSettings, work: Work = measure_and_profile) -> Iterator[Outcome]:
     """Prepare all jobs at once and measure one after the other, the rest idle; whatever happens, one outcome each.
 
     What did not fit beside the others is tried again alone, at the end.
@@ -63,10 +63,10 @@ def wave(jobs: Sequence[Job], settings: Settings, work: Work = measure_and_profi
 
 
 @dataclass(frozen=True)
-class Worker:
+class CellWorker:
     """A child process and the line to it."""
 
-    job: Job
+    job: CellKey
     process: Any
     pipe: Connection
 
@@ -85,7 +85,7 @@ class Worker:
             end = f"was killed by {signal.Signals(-code).name}" if code and code < 0 else f"ended with exit code {code}"
             lost = f"failed: its process {end} before it was {state}"
         self.end()
-        return Cell(*self.job, lost), None
+        return BenchCell(*self.job, lost), None
 
     def end(self) -> None:
         """It has said all it has to say: ending as a program does would only take time and GPU memory from others."""
@@ -94,7 +94,7 @@ class Worker:
         self.pipe.close()
 
 
-def start(job: Job, settings: Settings, work: Work) -> Worker:
+def start(job: CellKey, settings: BenchSettings, work: Work) -> CellWorker:
     context = get_context("spawn")  # CUDA does not survive a fork
     pipe, far_end = context.Pipe()
     process = context.Process(target=child, args=(far_end, job, settings, torch.get_num_threads(), work))
@@ -102,10 +102,10 @@ def start(job: Job, settings: Settings, work: Work) -> Worker:
     with patch.dict(os.environ, {"TORCHINDUCTOR_COMPILE_THREADS": str(cores)}):
         process.start()
     far_end.close()  # the child has it; with its end, the pipe ends
-    return Worker(job, process, pipe)
+    return CellWorker(job, process, pipe)
 
 
-def child(pipe: Connection, job: Job, settings: Settings, threads: int, work: Work) -> None:
+def child(pipe: Connection, job: CellKey, settings: BenchSettings, threads: int, work: Work) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interruption is the parent's to handle
     Thread(target=end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)

@@ -9,8 +9,8 @@ from torch import Tensor
 from transformers import BertConfig, BertForMaskedLM, BertForQuestionAnswering, RobertaConfig, RobertaForMaskedLM
 
 from reproduction.baselines.block_models import pattern_of, restore_blocks, without_blocks
-from reproduction.baselines.blocks import Blocks, attend_blocks
-from reproduction.baselines.patterns import BigBird, Mra, Pattern
+from reproduction.baselines.blocks import AttentionBlocks, attend_blocks
+from reproduction.baselines.patterns import BigBird, BlockPattern, Mra
 from reproduction.baselines.start import KINDS, start_from
 from vcc.errors import UsageError
 
@@ -18,14 +18,14 @@ SIZES = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, interme
 SIZES |= dict(initializer_range=0.3)  # attention that is not almost even
 
 
-def random_blocks(n: int, real: int, block: int, seed: int = 0) -> tuple[Blocks, list[Tensor]]:
+def random_blocks(n: int, real: int, block: int, seed: int = 0) -> tuple[AttentionBlocks, list[Tensor]]:
     torch.manual_seed(seed)
     q, k, v = (torch.randn(3, n, 8, dtype=torch.float64, requires_grad=True) for _ in range(3))
     mask = torch.arange(n).expand(3, n) < torch.tensor([[n], [real], [real]])
-    return Blocks.of(q, k, v, mask, block, 8**-0.5), [q, k, v]
+    return AttentionBlocks.of(q, k, v, mask, block, 8**-0.5), [q, k, v]
 
 
-def by_matrix(blocks: Blocks, wanted: Tensor, rest: bool) -> Tensor:
+def by_matrix(blocks: AttentionBlocks, wanted: Tensor, rest: bool) -> Tensor:
     """The definition, one weight after the other."""
     N, X, b, d = blocks.q.shape
     out = torch.zeros(N, X * b, d, dtype=torch.float64)
@@ -71,7 +71,7 @@ def test_block_attention_is_its_definition(rest: bool) -> None:
 
 
 @pytest.mark.parametrize("pattern", [Mra(4, 99), Mra(4, 99, rest=False), BigBird(4, window=99), BigBird(4, random=99)])
-def test_with_all_blocks_it_is_dense_attention_and_has_its_gradients(pattern: Pattern) -> None:
+def test_with_all_blocks_it_is_dense_attention_and_has_its_gradients(pattern: BlockPattern) -> None:
     blocks, given = random_blocks(22, 13, 4)
     real = blocks.real.flatten(1)[:, :22]
     found = pattern.attend(blocks, 0)[:, :22]
@@ -91,7 +91,7 @@ def test_gradients_of_mra_are_those_of_finite_differences() -> None:
     wanted = Mra(4, 1, 1).wanted(torch.randn(1, 3, 3), torch.tensor([[4, 4, 3]]))
 
     def out(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        blocks = Blocks.of(q, k, v, mask, 4, 0.5)
+        blocks = AttentionBlocks.of(q, k, v, mask, 4, 0.5)
         return attend_blocks(blocks, wanted, blocks.coarse())[mask]
 
     assert torch.autograd.gradcheck(out, (q, k, v))
@@ -102,7 +102,7 @@ def test_large_scores_neither_overflow_nor_vanish() -> None:
     k = torch.cat([torch.full((1, 4, 4), -60.0), torch.full((1, 4, 4), 60.0)], 1)
     v = torch.cat([torch.zeros(1, 4, 4), torch.ones(1, 4, 4)], 1)
     wanted = torch.tensor([[[True, False], [True, False]]])  # exact where nothing is, the rest coarse
-    blocks = Blocks.of(q, k, v, torch.ones(1, 8, dtype=torch.bool), 4, 1.0)
+    blocks = AttentionBlocks.of(q, k, v, torch.ones(1, 8, dtype=torch.bool), 4, 1.0)
     torch.testing.assert_close(attend_blocks(blocks, wanted, blocks.coarse()), torch.ones(1, 8, 4))
 
 
