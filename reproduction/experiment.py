@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from reproduction.report import Report
+from reproduction.small.layout import Layout
 from reproduction.small.settings import Small
 from vcc.checkout import ROOT
 from vcc.errors import Failure
@@ -36,6 +37,11 @@ class Workspace:
     @property
     def packed(self) -> Path:
         return self.out / "packed"
+
+    @property
+    def layout(self) -> Layout:
+        """The files of the small scale."""
+        return Layout(self.packed, self.out, self.small)
 
 
 @dataclass(frozen=True)

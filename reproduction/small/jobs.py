@@ -1,9 +1,13 @@
-"""The jobs of the small scale: each writes one file when it is done, and needs those of others before it."""
+"""The jobs of the small scale: each writes one file when it is done, and needs those of others before it.
+
+python -m reproduction.small.jobs PACKED OUT SETTINGS JOB ARGUMENTS
+"""
 
 import json
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +15,8 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 from reproduction.small import timing, variants
-from reproduction.small.loop import CURVE, LoopPlan, MaskedWords, finish, learn, precision
+from reproduction.small.layout import CURVE, Layout
+from reproduction.small.loop import LoopPlan, MaskedWords, finish, learn, precision
 from reproduction.small.pack import DATA, MODEL, TEXTS
 from reproduction.small.settings import Small
 from vcc.data.corpus import prepare
@@ -20,6 +25,7 @@ from vcc.data.features import ExampleTokenizer
 from vcc.data.pretrain import MaskedLM, PretrainDataset
 from vcc.files import write_whole
 from vcc.hosts import load
+from vcc.hosts.quiet import quiet
 from vcc.tasks import TASKS
 from vcc.tasks.task import Split, Task
 from vcc.train.draws import MaskedSequences, TaskExamples
@@ -33,87 +39,60 @@ CHARACTERS = 4  # of a token of a contract; a few tokens have more
 MOSTLY_EMPTY = ("cuad",)  # most clauses are in few contracts; its authors, too, draw both kinds equally often
 
 
-@dataclass(frozen=True)
-class Bench:
-    """Where everything lies."""
-
-    packed: Path
-    out: Path
-    small: Small
-
-    def start(self) -> Path:
-        return self.out / "start"
-
-    def pretrained(self, name: str) -> Path:
-        return self.out / "pretrained" / name
-
-    def answering(self, name: str) -> Path:
-        return self.out / "answering" / name
-
-    def tuned(self, name: str, task: str) -> Path:
-        return self.out / "tuned" / f"{name}-{task}"
-
-    def scores(self, name: str, task: str, setting: str = "own", length: int | None = None) -> Path:
-        end = f"-{length}" if length else ""
-        return self.out / "scores" / f"{name}-{task}-{setting}{end}.json"
-
-    def times(self, name: str, setting: str = "own") -> Path:
-        return self.out / "times" / f"{name}-{setting}.json"
-
-    def plan(self, steps: int, rate: float) -> LoopPlan:
-        small = self.small
-        return LoopPlan(steps, small.batch, small.at_once, rate, small.seed, small.device, small.loaders)
+def plan_of(layout: Layout, steps: int, rate: float) -> LoopPlan:
+    small = layout.small
+    return LoopPlan(steps, small.batch, small.at_once, rate, small.seed, small.device, small.loaders)
 
 
 # ------------------------------------------------------------------------------------------------------- pretraining
 
 
-def sequences(bench: Bench, split: str, tokenizer: Any, length: int, seed: int, size: int) -> PretrainDataset:
-    store = prepare(str(bench.packed / TEXTS / split), tokenizer, bench.out / "tokens" / split)
+def sequences(layout: Layout, split: str, tokenizer: Any, length: int, seed: int, size: int) -> PretrainDataset:
+    store = prepare(str(layout.packed / TEXTS / split), tokenizer, layout.tokens(split))
     return PretrainDataset(store, MaskedLM.of(tokenizer), length, seed, size)
 
 
-def perplexity(bench: Bench, tokenizer: Any, objective: MaskedWords) -> Perplexity:
+def perplexity(layout: Layout, tokenizer: Any, objective: MaskedWords) -> Perplexity:
     """Of held-out masked words: the same sequences and masks for everyone."""
-    small = bench.small
-    data = sequences(bench, "validation", tokenizer, small.length, seed=1, size=HELD_OUT_ROWS)
+    small = layout.small
+    data = sequences(layout, "validation", tokenizer, small.length, seed=1, size=HELD_OUT_ROWS)
     number = min(HELD_OUT_ROWS, data.per_epoch)
     dtype = torch.bfloat16 if small.device == "cuda" else torch.float32
     return Perplexity(data[:number], objective, small.at_once, dtype)
 
 
-def begin(bench: Bench) -> None:
+def begin(layout: Layout) -> None:
     """The common checkpoint: the packed weights with a head for masked words, which learns on short rows."""
-    small, folder = bench.small, bench.start()
-    tokenizer = load.load_tokenizer(bench.packed / MODEL, local=True)
+    small, folder = layout.small, layout.start()
+    tokenizer = load.load_tokenizer(layout.packed / MODEL, local=True)
     torch.manual_seed(small.seed)
     model: Any
-    model, _ = load.load_model(bench.packed / MODEL, AutoModelForMaskedLM, local=True, new_head=True)
+    model, _ = load.load_model(layout.packed / MODEL, AutoModelForMaskedLM, local=True, new_head=True)
     objective = MaskedWords(tokenizer.pad_token_id, None, row=small.short)
-    measure = perplexity(bench, tokenizer, objective)
-    data = sequences(bench, "train", tokenizer, small.length, small.seed + 7, 2**40)  # tokenized here for everyone
+    measure = perplexity(layout, tokenizer, objective)
+    data = sequences(layout, "train", tokenizer, small.length, small.seed + 7, 2**40)  # tokenized here for everyone
     if small.start_steps:
-        plan = bench.plan(small.start_steps, small.pretrain_rate)
+        plan = plan_of(layout, small.start_steps, small.pretrain_rate)
         found = learn(model, objective, MaskedSequences(data), plan, folder, measure)
     else:
         found = {"curve": [{"step": 0, **measure(model.to(small.device))}], "seconds": 0.0, "steps": 0}
     finish(folder, model, tokenizer, found)
 
 
-def pretrain(bench: Bench, name: str) -> None:
-    small, folder = bench.small, bench.pretrained(name)
-    tokenizer = load.load_tokenizer(bench.start(), local=True)
-    model: Any = variants.made(name, bench.start(), small.length)
+def pretrain(layout: Layout, name: str) -> None:
+    small, folder = layout.small, layout.pretrained(name)
+    tokenizer = load.load_tokenizer(layout.start(), local=True)
+    model: Any = variants.made(name, layout.start(), small.length)
     kind = variants.variant(name).kind
     vips = "vip_mask" if kind == "vcc" else None  # Longformer's authors pretrain it without global tokens
     objective = MaskedWords(tokenizer.pad_token_id, vips, small.short if kind == "dense-512" else None)
-    measure = perplexity(bench, tokenizer, objective)
+    measure = perplexity(layout, tokenizer, objective)
     before = measure(model.to(small.device))
     steps = variants.variant(name).pretrain_steps(small.pretrain_steps)
     found: dict[str, Any] = {"curve": [], "seconds": 0.0, "steps": 0}
     if steps:
-        data = sequences(bench, "train", tokenizer, small.length, small.seed, 2**40)
-        plan = bench.plan(steps, small.pretrain_rate)
+        data = sequences(layout, "train", tokenizer, small.length, small.seed, 2**40)
+        plan = plan_of(layout, steps, small.pretrain_rate)
         found = learn(model, objective, MaskedSequences(data), plan, folder, measure, max(20, steps // 100 * 20))
     finish(folder, model, tokenizer, {**found, "curve": [{"step": 0, **before}, *found["curve"]]})
 
@@ -121,23 +100,23 @@ def pretrain(bench: Bench, name: str) -> None:
 # ---------------------------------------------------------------------------------------------------------------- tasks
 
 
-def task_of(bench: Bench, task: str) -> Task:
+def task_of(layout: Layout, task: str) -> Task:
     """Hidden paragraphs stand in as many tokens as the long models read, by their tokenizer."""
     if task != "squad_haystack":
         return TASKS[task]()
-    tokenizer = load.load_tokenizer(bench.start(), local=True)
-    return counting(TASKS[task](lengths=(bench.small.length,)), tokenizer, "span")
+    tokenizer = load.load_tokenizer(layout.start(), local=True)
+    return counting(TASKS[task](lengths=(layout.small.length,)), tokenizer, "span")
 
 
-def examples(bench: Bench, task: str, split: Split) -> Sequence[Example]:
+def examples(layout: Layout, task: str, split: Split) -> Sequence[Example]:
     """All to learn from; some to be tested on, drawn at random. Hidden paragraphs all have an answer."""
-    found = task_of(bench, task).load(split, str(bench.packed / DATA))
+    found = task_of(layout, task).load(split, str(layout.packed / DATA))
     if split == "train":
-        return balanced(found, bench.small.length * CHARACTERS) if task in MOSTLY_EMPTY else found
-    order = random.Random(bench.small.seed).sample(range(len(found)), len(found))
+        return balanced(found, layout.small.length * CHARACTERS) if task in MOSTLY_EMPTY else found
+    order = random.Random(layout.small.seed).sample(range(len(found)), len(found))
     chosen: list[Example] = []
     for i in order:
-        if len(chosen) == bench.small.examples:
+        if len(chosen) == layout.small.examples:
             break
         example = found[i]
         if task != "squad_haystack" or example.answers:
@@ -153,41 +132,41 @@ def balanced(found: Sequence[Example], reach: int) -> list[Example]:
     return answered * max(1, round(len(empty) / max(1, len(answered)))) + empty
 
 
-def answer(bench: Bench, name: str) -> None:
+def answer(layout: Layout, name: str) -> None:
     """Learn to answer from paragraphs alone, which are short for everybody: a head that is new takes thousands of
     questions to be of use, and these cost little. Of a paragraph VCC opens the share that it opens of a long text."""
-    small, folder = bench.small, bench.answering(name)
-    tokenizer = load.load_tokenizer(bench.start(), local=True)
+    small, folder = layout.small, layout.answering(name)
+    tokenizer = load.load_tokenizer(layout.start(), local=True)
     torch.manual_seed(small.seed)  # of the new head
     length = variants.reads(name, small.length, small.short)
     options = variants.as_closed(name, small.short / small.length)
-    model = variants.loaded(name, bench.pretrained(name), length, options, new_head=True)
+    model = variants.loaded(name, layout.pretrained(name), length, options, new_head=True)
     found: dict[str, Any] = {"curve": [], "seconds": 0.0, "steps": 0}
     if small.answer_steps:
         objective = Answering.of(model, tokenizer, "span", small.short)
-        data = TaskExamples(examples(bench, "squad", "train"), ExampleTokenizer(tokenizer, "span", small.short))
-        plan = replace(bench.plan(small.answer_steps, small.tune_rate), batch=PARAGRAPHS, at_once=PARAGRAPHS)
+        data = TaskExamples(examples(layout, "squad", "train"), ExampleTokenizer(tokenizer, "span", small.short))
+        plan = replace(plan_of(layout, small.answer_steps, small.tune_rate), batch=PARAGRAPHS, at_once=PARAGRAPHS)
         found = learn(model, objective, data, plan, folder)
     finish(folder, model, tokenizer, found)
 
 
-def tune(bench: Bench, name: str, task: str) -> None:
+def tune(layout: Layout, name: str, task: str) -> None:
     """Learn a task, then answer its validation questions."""
-    small, folder = bench.small, bench.tuned(name, task)
+    small, folder = layout.small, layout.tuned(name, task)
     length = variants.reads(name, small.length, small.short)
-    tokenizer = load.load_tokenizer(bench.start(), local=True)
-    model = variants.loaded(name, bench.answering(name), length)
+    tokenizer = load.load_tokenizer(layout.start(), local=True)
+    model = variants.loaded(name, layout.answering(name), length)
     if not (folder / CURVE).exists():
         objective = Answering.of(model, tokenizer, "span", length)
-        data = TaskExamples(examples(bench, task, "train"), ExampleTokenizer(tokenizer, "span", length))
+        data = TaskExamples(examples(layout, task, "train"), ExampleTokenizer(tokenizer, "span", length))
         steps = variants.variant(name).tune_steps(small.tune_steps)
-        found = learn(model, objective, data, bench.plan(steps, small.tune_rate), folder)
+        found = learn(model, objective, data, plan_of(layout, steps, small.tune_rate), folder)
         finish(folder, model, tokenizer, found)
-    score(bench, name, task)
+    score(layout, name, task)
 
 
 def score(
-    bench: Bench,
+    layout: Layout,
     name: str,
     task: str,
     setting: str = "own",
@@ -195,31 +174,31 @@ def score(
     length: int | None = None,
 ) -> None:
     """Answer with a tuned model, read with other settings or at another length than it was tuned with."""
-    small = bench.small
+    small = layout.small
     reading = length or variants.reads(name, small.length, small.short)
-    model = variants.loaded(name, bench.tuned(name, task), reading, options)
+    model = variants.loaded(name, layout.tuned(name, task), reading, options)
     model.eval().to(small.device)
-    tokenizer = load.load_tokenizer(bench.start(), local=True)
-    held_out = examples(bench, task, "validation")
-    predictor = Predictor.of(task_of(bench, task), "span", model, tokenizer, reading, small.at_once)
+    tokenizer = load.load_tokenizer(layout.start(), local=True)
+    held_out = examples(layout, task, "validation")
+    predictor = Predictor.of(task_of(layout, task), "span", model, tokenizer, reading, small.at_once)
     with precision(small.device):
         predictions, report, _ = predictor.answer_all(held_out)
     metrics = predictor.task.metrics(predictions, held_out)
     cut = {"cut_examples": report.cut_examples, "cut_answers": report.cut_answers}
     found = {"model": name, "task": task, "setting": setting, "length": reading, "examples": len(held_out)}
-    file = bench.scores(name, task, setting, length)
+    file = layout.scores(name, task, setting, length)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, json.dumps({**found, **cut, "metrics": metrics}, indent=1))
 
 
-def time_alone(bench: Bench, each: Sequence[dict[str, Any]]) -> None:
+def time_alone(layout: Layout, each: Sequence[dict[str, Any]]) -> None:
     """Milliseconds and memory of one sequence, of one model after the other: run it when nothing else runs. One that
     fails does not hold up the others, and is told of in the end.
     """
     failed: list[Exception] = []
     for one in each:
         try:
-            time_one(bench, **one)
+            time_one(layout, **one)
         except Exception as error:
             error.add_note(f"while {one['name']} was timed with {one['setting']}")
             failed.append(error)
@@ -227,11 +206,33 @@ def time_alone(bench: Bench, each: Sequence[dict[str, Any]]) -> None:
         raise ExceptionGroup("not timed", failed)
 
 
-def time_one(bench: Bench, name: str, setting: str, options: dict[str, Any]) -> None:
-    small = bench.small
+def time_one(layout: Layout, name: str, setting: str, options: dict[str, Any]) -> None:
+    small = layout.small
     length = variants.reads(name, small.length, small.short)
-    model = variants.loaded(name, bench.tuned(name, small.tasks[0]), length, options)
+    model = variants.loaded(name, layout.tuned(name, small.tasks[0]), length, options)
     found = timing.measure(model, variants.vip_name(name), length, small.device, small.at_once)
-    file = bench.times(name, setting)
+    file = layout.times(name, setting)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, json.dumps({"model": name, "setting": setting, "length": length, **found}, indent=1))
+
+
+JOBS: dict[str, Callable[..., None]] = {
+    "begin": begin,
+    "pretrain": pretrain,
+    "answer": answer,
+    "tune": tune,
+    "score": score,
+    "time": time_alone,
+}
+
+
+def main(packed: str, out: str, settings: str, job: str, arguments: str) -> None:
+    quiet()
+    small = Small(**json.loads(settings))
+    if small.device == "cuda":
+        torch.set_float32_matmul_precision("high")
+    JOBS[job](Layout(Path(packed), Path(out), small), **json.loads(arguments))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

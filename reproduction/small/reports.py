@@ -7,6 +7,7 @@ from typing import Any
 
 from reproduction.experiment import Workspace
 from reproduction.report import Picture, Point, ReportTable, interval
+from reproduction.small.layout import CURVE, OWN
 from reproduction.small.settings import Small
 from reproduction.small.steps import Setting
 from reproduction.small.variants import VARIANTS, reads
@@ -23,18 +24,17 @@ def metric(task: str) -> str:
     return TASKS[task]().metric_names[0]
 
 
-def accuracy(at: Workspace, model: str, task: str, setting: str = "own", length: int | None = None) -> dict[str, float]:
-    end = f"-{length}" if length else ""
-    found = read(at.out / "scores" / f"{model}-{task}-{setting}{end}.json")
+def accuracy(at: Workspace, model: str, task: str, setting: str = OWN, length: int | None = None) -> dict[str, float]:
+    found = read(at.layout.scores(model, task, setting, length))
     return found["metrics"] if found else {}
 
 
-def times(at: Workspace, model: str, setting: str = "own") -> dict[str, Any]:
-    return read(at.out / "times" / f"{model}-{setting}.json") or {}
+def times(at: Workspace, model: str, setting: str = OWN) -> dict[str, Any]:
+    return read(at.layout.times(model, setting)) or {}
 
 
 def curve(at: Workspace, model: str) -> list[dict[str, float]]:
-    found = read(at.out / "pretrained" / model / "curve.json")
+    found = read(at.layout.pretrained(model) / CURVE)
     return [point for point in found["curve"] if "log_perplexity" in point] if found else []
 
 
@@ -102,7 +102,7 @@ def by_length(at: Workspace, task: str, lengths: dict[str, list[int]]) -> tuple[
     points = []
     for model, several in lengths.items():
         for length in several:
-            found = accuracy(at, model, task, "own", length)
+            found = accuracy(at, model, task, OWN, length)
             rows.append((model, f"{length:,}", interval(found, name)))
             if found:
                 points.append(Point(model, length, found[name], found.get(f"{name}_low"), found.get(f"{name}_high")))

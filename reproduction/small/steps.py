@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from reproduction.experiment import ProcessStep, Workspace, missing_packages
+from reproduction.small.layout import CURVE, OWN
+from reproduction.small.pack import MODEL
 from reproduction.small.settings import Small
 from reproduction.small.variants import VARIANTS, reads
 
@@ -25,46 +27,29 @@ class Setting:
     options: dict[str, Any]
 
 
-# What a step leaves when it is done, and the next one needs.
-
-
-def started(at: Workspace) -> Path:
-    return at.out / "start" / "curve.json"
-
-
-def pretrained(at: Workspace, model: str) -> Path:
-    return at.out / "pretrained" / model / "curve.json"
-
-
-def answers(at: Workspace, model: str) -> Path:
-    return at.out / "answering" / model / "curve.json"
-
-
-def tuned(at: Workspace, model: str, task: str) -> Path:
-    return at.out / "scores" / f"{model}-{task}-own.json"
-
-
 def begin(at: Workspace) -> ProcessStep:
-    return job(at, "begin", {}, started(at), (), minutes(at.small, "dense-512", at.small.start_steps))
+    return job(at, "begin", {}, at.layout.start() / CURVE, (), minutes(at.small, "dense-512", at.small.start_steps))
 
 
 def pretrain(at: Workspace, model: str) -> ProcessStep:
     steps = VARIANTS[model].pretrain_steps(at.small.pretrain_steps)
-    needs = (started(at),)
-    return job(at, "pretrain", {"name": model}, pretrained(at, model), needs, minutes(at.small, model, steps))
+    needs = (at.layout.start() / CURVE,)
+    return job(
+        at, "pretrain", {"name": model}, at.layout.pretrained(model) / CURVE, needs, minutes(at.small, model, steps)
+    )
 
 
 def answer(at: Workspace, model: str) -> ProcessStep:
-    needs = (pretrained(at, model),)
+    needs = (at.layout.pretrained(model) / CURVE,)
     took = minutes(at.small, "dense-512", at.small.answer_steps)
-    return job(at, "answer", {"name": model}, answers(at, model), needs, took)
+    return job(at, "answer", {"name": model}, at.layout.answering(model) / CURVE, needs, took)
 
 
 def tune(at: Workspace, model: str, task: str) -> ProcessStep:
-    needs = (answers(at, model),)
+    needs = (at.layout.answering(model) / CURVE,)
     steps = VARIANTS[model].tune_steps(at.small.tune_steps)
     took = minutes(at.small, model, steps) + answering(at, model)
-    return job(at, "tune", {"name": model, "task": task}, tuned(at, model, task), needs, took)
+    return job(at, "tune", {"name": model, "task": task}, at.layout.scores(model, task), needs, took)
 
 
 def learning(at: Workspace, models: Sequence[str]) -> list[ProcessStep]:
@@ -77,20 +62,20 @@ def score(
     at: Workspace, task: str, setting: Setting | None = None, model: str = "", length: int | None = None
 ) -> ProcessStep:
     """With another setting, or at another length."""
-    name, options = (setting.name, setting.options) if setting else ("own", None)
+    name, options = (setting.name, setting.options) if setting else (OWN, None)
     model = setting.model if setting else model
-    file = at.out / "scores" / f"{model}-{task}-{name}{f'-{length}' if length else ''}.json"
+    file = at.layout.scores(model, task, name, length)
     given = {"name": model, "task": task, "setting": name, "options": options, "length": length}
-    return job(at, "score", given, file, (tuned(at, model, task),), answering(at, model))
+    return job(at, "score", given, file, (at.layout.scores(model, task),), answering(at, model))
 
 
 def clock(at: Workspace, settings: Sequence[Setting]) -> ProcessStep:
     """What has not been timed yet, one after the other in one process that is alone."""
-    files = [at.out / "times" / f"{one.model}-{one.name}.json" for one in settings]
+    files = [at.layout.times(one.model, one.name) for one in settings]
     pairs = list(zip(settings, files, strict=True))
     left = [pair for pair in pairs if not pair[1].exists()] or pairs[-1:]
     each = [{"name": one.model, "setting": one.name, "options": one.options} for one, _ in left]
-    needs = tuple(tuned(at, model, at.small.tasks[0]) for model in dict.fromkeys(one.model for one, _ in left))
+    needs = tuple(at.layout.scores(model, at.small.tasks[0]) for model in dict.fromkeys(one.model for one, _ in left))
     shown = ", ".join(f"{one.model} {one.name}" for one, _ in left)
     return job(at, "time", {"each": each}, left[-1][1], needs, 0.2 + 0.1 * len(left), alone=True, shown=shown)
 
@@ -99,7 +84,7 @@ def comparison(at: Workspace, models: Sequence[str]) -> list[ProcessStep]:
     """Everything from the common checkpoint to scores and times."""
     models = at.small.models or tuple(models)
     tunings = [tune(at, model, task) for task in at.small.tasks for model in models]
-    return [*learning(at, models), *tunings, clock(at, [Setting(model, "own", {}) for model in models])]
+    return [*learning(at, models), *tunings, clock(at, [Setting(model, OWN, {}) for model in models])]
 
 
 def job(
@@ -114,7 +99,7 @@ def job(
 ) -> ProcessStep:
     shown = shown or " ".join(str(value) for value in arguments.values() if value is not None)
     settings = json.dumps(asdict(at.small))
-    command = (sys.executable, "-m", "reproduction.small.job", str(at.packed), str(at.out), settings, what)
+    command = (sys.executable, "-m", "reproduction.small.jobs", str(at.packed), str(at.out), settings, what)
     return ProcessStep(
         f"small {what} {shown}".rstrip(), (*command, json.dumps(arguments)), done, took, needs, alone, missing(at)
     )
@@ -122,7 +107,7 @@ def job(
 
 def missing(at: Workspace) -> tuple[str, ...]:
     lacks = list(missing_packages("rich"))
-    if not (at.packed / "start").is_dir():
+    if not (at.packed / MODEL).is_dir():
         lacks.append(f"{at.packed}: packed weights and data; made by --pack true with --data and --model")
     if at.small.device == "cuda":
         import torch

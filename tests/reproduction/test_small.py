@@ -9,6 +9,7 @@ import torch
 
 from reproduction.experiment import Workspace, unique
 from reproduction.small import jobs, loop, steps
+from reproduction.small.layout import Layout
 from reproduction.small.settings import settle
 from reproduction.small.variants import TABLE, VARIANTS, as_closed, loaded, variant
 from tests.reproduction import tiny
@@ -17,9 +18,9 @@ from vcc.errors import UsageError
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> jobs.Bench:
+def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
     folder = tmp_path_factory.mktemp("small")
-    made = jobs.Bench(tiny.packed(folder), folder / "out", tiny.SMALL)
+    made = Layout(tiny.packed(folder), folder / "out", tiny.SMALL)
     jobs.begin(made)
     return made
 
@@ -30,62 +31,61 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("name", ["vcc", "mra", *OTHERS])
-def test_every_model_goes_from_the_common_checkpoint_to_scores_and_times(bench: jobs.Bench, name: str) -> None:
-    jobs.pretrain(bench, name)
-    learned = json.loads((bench.pretrained(name) / "curve.json").read_text())["curve"]
+def test_every_model_goes_from_the_common_checkpoint_to_scores_and_times(layout: Layout, name: str) -> None:
+    jobs.pretrain(layout, name)
+    learned = json.loads((layout.pretrained(name) / "curve.json").read_text())["curve"]
     assert learned[0]["step"] == 0 and learned[-1]["step"] == 2
     assert all(5 * 0.5 < point["log_perplexity"] < 8 for point in learned if "log_perplexity" in point)  # log 208: 5.3
-    jobs.answer(bench, name)
-    jobs.tune(bench, name, "squad_haystack")
-    found = json.loads(bench.scores(name, "squad_haystack").read_text())
+    jobs.answer(layout, name)
+    jobs.tune(layout, name, "squad_haystack")
+    found = json.loads(layout.scores(name, "squad_haystack").read_text())
     assert found["examples"] == 4 and 0 <= found["metrics"]["f1"] <= 100
     assert found["length"] == (32 if name == "dense-512" else 128)
     assert (found["cut_answers"] > 0) == (name == "dense-512")
-    jobs.time_alone(bench, [{"name": name, "setting": "own", "options": {}}])
-    assert json.loads(bench.times(name).read_text())["training_ms_each"] > 0
+    jobs.time_alone(layout, [{"name": name, "setting": "own", "options": {}}])
+    assert json.loads(layout.times(name).read_text())["training_ms_each"] > 0
 
 
-def test_everyone_starts_with_the_same_weights(bench: jobs.Bench) -> None:
+def test_everyone_starts_with_the_same_weights(layout: Layout) -> None:
     from reproduction.small.variants import made
 
-    start = {k: v for k, v in made("dense", bench.start(), 128).base_model.encoder.state_dict().items()}
+    start = {k: v for k, v in made("dense", layout.start(), 128).base_model.encoder.state_dict().items()}
     for name in TABLE:
-        own = made(name, bench.start(), 128).base_model.encoder.state_dict()
+        own = made(name, layout.start(), 128).base_model.encoder.state_dict()
         assert start.keys() <= own.keys() and all(torch.equal(own[key], value) for key, value in start.items())
 
 
-def test_other_settings_and_lengths_are_read_with(bench: jobs.Bench) -> None:
+def test_other_settings_and_lengths_are_read_with(layout: Layout) -> None:
     for name, options in (("longformer", {"window": 8}), ("mra", {"per_row": 1}), ("vcc", {"budget": [3]})):
-        folder = bench.tuned(name, "squad_haystack")
+        folder = layout.tuned(name, "squad_haystack")
         if not folder.exists():
-            jobs.pretrain(bench, name)
-            jobs.answer(bench, name)
-            jobs.tune(bench, name, "squad_haystack")
-        jobs.score(bench, name, "squad_haystack", "other", options)
-        assert bench.scores(name, "squad_haystack", "other").exists()
+            jobs.pretrain(layout, name)
+            jobs.answer(layout, name)
+            jobs.tune(layout, name, "squad_haystack")
+        jobs.score(layout, name, "squad_haystack", "other", options)
+        assert layout.scores(name, "squad_haystack", "other").exists()
     assert (
-        loaded("longformer", bench.tuned("longformer", "squad_haystack"), 128, {"window": 8}).config.attention_window
+        loaded("longformer", layout.tuned("longformer", "squad_haystack"), 128, {"window": 8}).config.attention_window
         == [8] * 3
     )
-    assert (
-        loaded("mra", bench.tuned("mra", "squad_haystack"), 128, {"per_row": 1}).config.attention_blocks["per_row"] == 1
-    )
-    assert loaded("vcc", bench.tuned("vcc", "squad_haystack"), 128, {"budget": [3]}).config.vcc["budget"] == [3]
-    jobs.score(bench, "vcc", "squad_haystack", length=512)
-    assert json.loads(bench.scores("vcc", "squad_haystack", length=512).read_text())["length"] == 512
+    mra = loaded("mra", layout.tuned("mra", "squad_haystack"), 128, {"per_row": 1})
+    assert mra.config.attention_blocks["per_row"] == 1
+    assert loaded("vcc", layout.tuned("vcc", "squad_haystack"), 128, {"budget": [3]}).config.vcc["budget"] == [3]
+    jobs.score(layout, "vcc", "squad_haystack", length=512)
+    assert json.loads(layout.scores("vcc", "squad_haystack", length=512).read_text())["length"] == 512
 
 
 def test_a_training_that_was_stopped_ends_as_if_it_was_not(
-    bench: jobs.Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def learn(folder: Path, steps_before_stop: int | None) -> dict[str, torch.Tensor]:
-        tokenizer = jobs.load.load_tokenizer(bench.start(), local=True)
-        model = jobs.variants.made("dense", bench.start(), 128)
+        tokenizer = jobs.load.load_tokenizer(layout.start(), local=True)
+        model = jobs.variants.made("dense", layout.start(), 128)
         for module in model.modules():
             if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0  # the state of the generator is not kept
-        data = jobs.MaskedSequences(jobs.sequences(bench, "train", tokenizer, 128, 0, 2**40))
-        plan = replace(bench.plan(6, 1e-3), loaders=1)
+        data = jobs.MaskedSequences(jobs.sequences(layout, "train", tokenizer, 128, 0, 2**40))
+        plan = replace(jobs.plan_of(layout, 6, 1e-3), loaders=1)
         objective = loop.MaskedWords(tokenizer.pad_token_id, None)
         if steps_before_stop is not None:
             monkeypatch.setattr(loop, "SAVE_SECONDS", -1.0)
@@ -111,11 +111,11 @@ def test_a_training_that_was_stopped_ends_as_if_it_was_not(
     assert all(torch.equal(whole[key], again[key]) for key in whole)
 
 
-def test_masked_words_cost_what_the_whole_head_says(bench: jobs.Bench) -> None:
-    tokenizer = jobs.load.load_tokenizer(bench.start(), local=True)
-    model = jobs.variants.made("dense", bench.start(), 128).eval()
+def test_masked_words_cost_what_the_whole_head_says(layout: Layout) -> None:
+    tokenizer = jobs.load.load_tokenizer(layout.start(), local=True)
+    model = jobs.variants.made("dense", layout.start(), 128).eval()
     objective = loop.MaskedWords(tokenizer.pad_token_id, None)
-    data = jobs.sequences(bench, "train", tokenizer, 128, 0, 8)
+    data = jobs.sequences(layout, "train", tokenizer, 128, 0, 8)
     batch = objective.collate([data[0], data[1]])
     logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
     right = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="sum")
@@ -166,18 +166,18 @@ def test_one_process_times_what_has_no_times_yet(tmp_path: Path) -> None:
 
 
 def test_a_model_that_cannot_be_timed_does_not_hold_up_the_others(
-    bench: jobs.Bench, monkeypatch: pytest.MonkeyPatch
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timed = []
 
-    def time_one(bench: jobs.Bench, name: str, setting: str, options: dict[str, object]) -> None:
+    def time_one(layout: Layout, name: str, setting: str, options: dict[str, object]) -> None:
         if name == "mra":
             raise RuntimeError("no room")
         timed.append(name)
 
     monkeypatch.setattr(jobs, "time_one", time_one)
     with pytest.raises(ExceptionGroup) as failed:
-        jobs.time_alone(bench, [{"name": name, "setting": "own", "options": {}} for name in ("mra", "vcc", "dense")])
+        jobs.time_alone(layout, [{"name": name, "setting": "own", "options": {}} for name in ("mra", "vcc", "dense")])
     assert timed == ["vcc", "dense"] and failed.value.exceptions[0].__notes__ == ["while mra was timed with own"]
 
 
