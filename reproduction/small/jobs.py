@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from transformers import AutoModelForMaskedLM
 
+from reproduction.loop import LoopPlan, Trained, half_precision
 from reproduction.small import timing, variants
 from reproduction.small.layout import CURVE, Layout
-from reproduction.small.loop import LoopPlan, MaskedWords, finish, learn, precision
+from reproduction.small.learning import MaskedWords, finish, train
 from reproduction.small.pack import DATA, MODEL, TEXTS
 from reproduction.small.settings import Small
 from vcc.data.corpus import prepare
@@ -37,11 +38,6 @@ HELD_OUT_ROWS = 64  # long sequences on which perplexity is measured
 PARAGRAPHS = 64  # short ones of a step
 CHARACTERS = 4  # of a token of a contract; a few tokens have more
 MOSTLY_EMPTY = ("cuad",)  # most clauses are in few contracts; its authors, too, draw both kinds equally often
-
-
-def plan_of(layout: Layout, steps: int, rate: float) -> LoopPlan:
-    small = layout.small
-    return LoopPlan(steps, small.batch, small.at_once, rate, small.seed, small.device, small.loaders)
 
 
 # ------------------------------------------------------------------------------------------------------- pretraining
@@ -72,10 +68,10 @@ def begin(layout: Layout) -> None:
     measure = perplexity(layout, tokenizer, objective)
     data = sequences(layout, "train", tokenizer, small.length, small.seed + 7, 2**40)  # tokenized here for everyone
     if small.start_steps:
-        plan = plan_of(layout, small.start_steps, small.pretrain_rate)
-        found = learn(model, objective, MaskedSequences(data), plan, folder, measure)
+        plan = LoopPlan(small.pretrain_rate, small.start_steps)
+        found = train(model, objective, MaskedSequences(data), small, plan, folder, measure)
     else:
-        found = {"curve": [{"step": 0, **measure(model.to(small.device))}], "seconds": 0.0, "steps": 0}
+        found = Trained(curve=[{"step": 0, **measure(model.to(small.device))}])
     finish(folder, model, tokenizer, found)
 
 
@@ -89,12 +85,12 @@ def pretrain(layout: Layout, name: str) -> None:
     measure = perplexity(layout, tokenizer, objective)
     before = measure(model.to(small.device))
     steps = variants.variant(name).pretrain_steps(small.pretrain_steps)
-    found: dict[str, Any] = {"curve": [], "seconds": 0.0, "steps": 0}
+    found = Trained()
     if steps:
         data = sequences(layout, "train", tokenizer, small.length, small.seed, 2**40)
-        plan = plan_of(layout, steps, small.pretrain_rate)
-        found = learn(model, objective, MaskedSequences(data), plan, folder, measure, max(20, steps // 100 * 20))
-    finish(folder, model, tokenizer, {**found, "curve": [{"step": 0, **before}, *found["curve"]]})
+        plan, every = LoopPlan(small.pretrain_rate, steps), max(20, steps // 100 * 20)
+        found = train(model, objective, MaskedSequences(data), small, plan, folder, measure, every)
+    finish(folder, model, tokenizer, replace(found, curve=[{"step": 0, **before}, *found.curve]))
 
 
 # ---------------------------------------------------------------------------------------------------------------- tasks
@@ -141,12 +137,12 @@ def answer(layout: Layout, name: str) -> None:
     length = variants.reads(name, small.length, small.short)
     options = variants.as_closed(name, small.short / small.length)
     model = variants.loaded(name, layout.pretrained(name), length, options, new_head=True)
-    found: dict[str, Any] = {"curve": [], "seconds": 0.0, "steps": 0}
+    found = Trained()
     if small.answer_steps:
         objective = Answering.of(model, tokenizer, "span", small.short)
         data = TaskExamples(examples(layout, "squad", "train"), ExampleTokenizer(tokenizer, "span", small.short))
-        plan = replace(plan_of(layout, small.answer_steps, small.tune_rate), batch=PARAGRAPHS, at_once=PARAGRAPHS)
-        found = learn(model, objective, data, plan, folder)
+        paragraphs = replace(small, batch=PARAGRAPHS, at_once=PARAGRAPHS)
+        found = train(model, objective, data, paragraphs, LoopPlan(small.tune_rate, small.answer_steps), folder)
     finish(folder, model, tokenizer, found)
 
 
@@ -160,7 +156,7 @@ def tune(layout: Layout, name: str, task: str) -> None:
         objective = Answering.of(model, tokenizer, "span", length)
         data = TaskExamples(examples(layout, task, "train"), ExampleTokenizer(tokenizer, "span", length))
         steps = variants.variant(name).tune_steps(small.tune_steps)
-        found = learn(model, objective, data, plan_of(layout, steps, small.tune_rate), folder)
+        found = train(model, objective, data, small, LoopPlan(small.tune_rate, steps), folder)
         finish(folder, model, tokenizer, found)
     score(layout, name, task)
 
@@ -181,7 +177,7 @@ def score(
     tokenizer = load.load_tokenizer(layout.start(), local=True)
     held_out = examples(layout, task, "validation")
     predictor = Predictor.of(task_of(layout, task), "span", model, tokenizer, reading, small.at_once)
-    with precision(small.device):
+    with half_precision(small.device):
         predictions, report, _ = predictor.answer_all(held_out)
     metrics = predictor.task.metrics(predictions, held_out)
     cut = {"cut_examples": report.cut_examples, "cut_answers": report.cut_answers}

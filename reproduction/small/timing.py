@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reproduction.small.loop import precision
+from reproduction.loop import half_precision
 from vcc.bench.kernels import busiest
 from vcc.bench.measure import clock, median_ms, peak_gib, process_bytes, reset_peak
 
@@ -28,7 +28,7 @@ def measure(model: Any, vips: str | None, length: int, device: str, at_once: int
 
             def step(given: dict[str, Tensor] = given, training: bool = training) -> None:
                 model.zero_grad(set_to_none=True)
-                with torch.set_grad_enabled(training), precision(device):
+                with torch.set_grad_enabled(training), half_precision(device):
                     loss = model(**given).start_logits.float().pow(2).mean()
                 if training:
                     loss.backward()

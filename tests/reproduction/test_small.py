@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from reproduction.experiment import Workspace, unique
-from reproduction.small import jobs, loop, steps
+from reproduction.loop import LoopPlan
+from reproduction.small import jobs, learning, steps
 from reproduction.small.layout import Layout
 from reproduction.small.settings import settle
 from reproduction.small.variants import TABLE, VARIANTS, as_closed, loaded, variant
@@ -75,36 +76,34 @@ def test_other_settings_and_lengths_are_read_with(layout: Layout) -> None:
     assert json.loads(layout.scores("vcc", "squad_haystack", length=512).read_text())["length"] == 512
 
 
-def test_a_training_that_was_stopped_ends_as_if_it_was_not(
-    layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def learn(folder: Path, steps_before_stop: int | None) -> dict[str, torch.Tensor]:
+def test_a_training_that_was_stopped_ends_as_if_it_was_not(layout: Layout, tmp_path: Path) -> None:
+    """With dropout and random cuts, which draw numbers in every step, and with a loader process."""
+
+    def learn(folder: Path, stops_after: int | None) -> dict[str, torch.Tensor]:
         tokenizer = jobs.load.load_tokenizer(layout.start(), local=True)
-        model = jobs.variants.made("dense", layout.start(), 128)
-        for module in model.modules():
-            if isinstance(module, torch.nn.Dropout):
-                module.p = 0.0  # the state of the generator is not kept
+        model = jobs.variants.made("vcc", layout.start(), 128)
         data = jobs.MaskedSequences(jobs.sequences(layout, "train", tokenizer, 128, 0, 2**40))
-        plan = replace(jobs.plan_of(layout, 6, 1e-3), loaders=1)
-        objective = loop.MaskedWords(tokenizer.pad_token_id, None)
-        if steps_before_stop is not None:
-            monkeypatch.setattr(loop, "SAVE_SECONDS", -1.0)
-            count = 0
-            original = torch.nn.utils.clip_grad_norm_
+        plan = LoopPlan(1e-3, 6, save_every=-1.0, ema=0.5)
+        objective = learning.MaskedWords(tokenizer.pad_token_id, "vip_mask")
+        small = replace(layout.small, loaders=1)
+        measured = 0
 
-            def interrupt(*arguments: object, **more: object) -> object:
-                nonlocal count
-                count += 1
-                if count > steps_before_stop:
+        class Stopped(learning.MaskedWords):
+            def loss(self, *given: object) -> torch.Tensor:
+                nonlocal measured
+                measured += 1
+                if stops_after is not None and measured > stops_after * small.batch // small.at_once:
                     raise KeyboardInterrupt
-                return original(*arguments, **more)
+                return super().loss(*given)
 
-            monkeypatch.setattr(loop.nn.utils, "clip_grad_norm_", interrupt)
+        if stops_after is not None:
             with pytest.raises(KeyboardInterrupt):
-                loop.learn(model, objective, data, plan, folder, say=lambda _: None)
-            monkeypatch.undo()
+                stopped = Stopped(objective.pad_id, objective.vips)
+                learning.train(model, stopped, data, small, plan, folder, say=lambda _: None)
             return learn(folder, None)
-        loop.learn(model, objective, data, plan, folder, say=lambda _: None)
+        learning.train(model, objective, data, small, plan, folder, say=lambda _: None)
+        lines = (folder / "losses.csv").read_text().splitlines()
+        assert [line.split(",")[0] for line in lines[1:]] == list("123456") and not list(folder.glob("checkpoint*"))
         return model.state_dict()
 
     whole, again = learn(tmp_path / "whole", None), learn(tmp_path / "again", 3)
@@ -114,13 +113,13 @@ def test_a_training_that_was_stopped_ends_as_if_it_was_not(
 def test_masked_words_cost_what_the_whole_head_says(layout: Layout) -> None:
     tokenizer = jobs.load.load_tokenizer(layout.start(), local=True)
     model = jobs.variants.made("dense", layout.start(), 128).eval()
-    objective = loop.MaskedWords(tokenizer.pad_token_id, None)
+    objective = learning.MaskedWords(tokenizer.pad_token_id, None)
     data = jobs.sequences(layout, "train", tokenizer, 128, 0, 8)
     batch = objective.collate([data[0], data[1]])
     logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
     right = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="sum")
     torch.testing.assert_close(objective.loss(model, batch), right)
-    short = loop.MaskedWords(tokenizer.pad_token_id, None, row=32).collate([data[0], data[1]])
+    short = learning.MaskedWords(tokenizer.pad_token_id, None, row=32).collate([data[0], data[1]])
     assert short["input_ids"].shape == (8, 32) and objective.count(short) == objective.count(batch)
 
 
