@@ -127,7 +127,7 @@ def learn(
     say: Callable[[str], None] = print,
     clock: Callable[[], float] = time.monotonic,
 ) -> Trained:
-    """Train the model. Parameter groups may have `times`, a multiple of the rate. Without a folder, nothing is saved."""
+    """Train the model. Parameter groups may have `times`, a multiple of the rate. Without a folder nothing is saved."""
     done = Trained()
     average = None
     if plan.ema is not None or plan.average_last is not None:

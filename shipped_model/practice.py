@@ -7,7 +7,7 @@ teacher has read a paragraph, its chances for each start and end are learned bes
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
+from reproduction.loop import half_precision
 from shipped_model.data import ASKED, Ints, Span, TokenQuestion, Unit
 from vcc.data.features import Frame
 
@@ -67,6 +68,12 @@ class Lessons:
     apart: Tensor  # (W,) whether these are several answers, and not several ways to say one
     taught: Tensor  # (W,) whether a teacher has been asked
     chances: Tensor  # (2, W, n) what it said
+    loader: int = 0  # the process that made it
+    place: tuple[Any, int] = (None, 0)  # the state of the generator before its pool, and where it stands in the pool
+
+    def tensors(self, device: torch.device) -> tuple[Tensor, ...]:
+        parts = (self.ids, self.mask, self.types, self.outside, self.right, self.apart, self.taught, self.chances)
+        return tuple(part.to(device, non_blocking=True) for part in parts)
 
 
 @dataclass
@@ -81,6 +88,8 @@ class Practice(IterableDataset[Lessons]):
     seed: int = 0
     alone: float = ALONE
     tokens: int = TOKENS
+    taken: Mapping[int, tuple[Any, int]] = field(default_factory=dict)  # by loader, the place of its last batch
+    turn: int = 0  # batches that were taken: the loaders take turns
     asked: dict[str, list[tuple[Unit, TokenQuestion]]] = field(init=False)
     owned: dict[str, dict[int, list[Unit]]] = field(init=False)
 
@@ -94,8 +103,14 @@ class Practice(IterableDataset[Lessons]):
 
     def __iter__(self) -> Iterator[Lessons]:
         worker = torch.utils.data.get_worker_info()
-        chance = random.Random(self.seed + (worker.id if worker else 0))
+        loader = (worker.id + self.turn) % worker.num_workers if worker else 0
+        chance, first = random.Random(self.seed + loader), 0
+        if loader in self.taken:  # a run continues: one pool is made again, not all before it
+            state, last = self.taken[loader]
+            chance.setstate(state)
+            first = last + 1
         while True:
+            state = chance.getstate()
             pool = sorted((self.lesson(chance) for _ in range(POOL)), key=len)
             batches: list[list[Lesson]] = [[]]
             for lesson in pool:
@@ -103,7 +118,9 @@ class Practice(IterableDataset[Lessons]):
                     batches.append([])
                 batches[-1].append(lesson)
             chance.shuffle(batches)
-            yield from (self.collate(batch) for batch in batches)
+            for i, batch in enumerate(batches[first:], first):
+                yield replace(self.collate(batch), loader=loader, place=(state, i))
+            first = 0
 
     def lesson(self, chance: random.Random) -> Lesson:
         names = list(self.shares)
@@ -218,21 +235,14 @@ def places_loss(logs: Tensor, right: Tensor, each: Tensor) -> Tensor:
     return torch.where(each, every, one)
 
 
-def half(model: Any) -> torch.autocast:
-    """bf16 on a GPU. Enter it anew for each step: it keeps its copies of the weights until it is left."""
-    return torch.autocast(model.device.type, torch.bfloat16, enabled=model.device.type == "cuda")
-
-
 def practice_loss(model: Any, lessons: Lessons, soft: float, each: bool = False, before: Any = None) -> Tensor:
     """The loss of the right places and, `soft` of it, the cross entropy with what the teacher says. `each`: several
     answers are learned each. `before`: the model as it was teaches instead, wherever there is an answer."""
     device = model.device
-    ids, mask, types, outside, right, apart, taught, chances = (
-        part.to(device, non_blocking=True) for part in vars(lessons).values()
-    )
+    ids, mask, types, outside, right, apart, taught, chances = lessons.tensors(device)
 
     def logs_of(reader: Any) -> Iterator[Tensor]:
-        with half(model):
+        with half_precision(model.device):
             out = reader(input_ids=ids, attention_mask=mask, token_type_ids=types)
         for logits in (out.start_logits, out.end_logits):
             yield logits.float().masked_fill(outside, -1e4).log_softmax(1)

@@ -4,7 +4,8 @@
     python -m shipped_model.train --prepared prepared --way windows --minutes 6.5 --out results
 
 Both may share the GPU, as above: then they train for the same time side by side, and are timed one after the other.
-`score` turns what was found into scores.
+`score` turns what was found into scores. A training saves itself: --pause 9 stops it after nine minutes, and the same
+command with --resume continues.
 """
 
 import copy
@@ -12,19 +13,23 @@ import itertools
 import json
 import queue
 import random
+import shutil
 import sys
 import threading
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 import vcc
+from reproduction import loop
+from reproduction.loop import BETWEEN, LoopPlan
 from shipped_model.data import Mixture, Page, TokenSets, load
 from shipped_model.find import find_all
 from shipped_model.practice import Lessons, Practice, batches, load_taught, practice_loss
@@ -69,6 +74,11 @@ class TrainOptions:
     longest: Annotated[int, "and at the end"] = 98_304
     looks: Annotated[int, "passages that are read again, at most"] = 12
     model: Annotated[Path | None, "go on with this one, or only score it with --minutes 0"] = None
+    steps: Annotated[int | None, "end after so many steps, if the minutes have not ended it before"] = None
+    ema: Annotated[float | None, "decay of an exponential average of the weights; the average is the model"] = None
+    compile: Annotated[bool, "compile the encoder where the model is called as a whole: in windows"] = False
+    pause: Annotated[float | None, "save and stop after so many minutes of this call; --resume continues"] = None
+    resume: Annotated[bool, "continue from the last save of the same training"] = False
 
     def __post_init__(self) -> None:
         if self.keep and self.model is None:
@@ -91,8 +101,11 @@ def train(options: TrainOptions) -> None:
         note["settings"] = way.qa.config.to_dict()
     if options.minutes:
         mixture = Mixture(data, contracts=options.contracts, shortest=options.shortest, longest=options.longest)
-        lessons = practice_of(data, options, Frame.of(tokenizer)) if options.practice else None
-        note |= learn(way, mixture, options, lessons)
+        practice = practice_of(data, options, Frame.of(tokenizer)) if options.practice else None
+        note |= learn(way, mixture, options, practice)
+        if not note.pop("finished"):
+            print("paused; the same command with --resume continues", flush=True)
+            return
         way.model.half().save_pretrained(out / name)
         tokenizer.save_pretrained(out / name)
         way.model.float()
@@ -132,7 +145,7 @@ def grow(model: Any, layers: int) -> None:
     model.config.num_hidden_layers = len(stack)
 
 
-def practice_of(data: TokenSets, options: TrainOptions, frame: Frame) -> Iterator[Lessons]:
+def practice_of(data: TokenSets, options: TrainOptions, frame: Frame) -> Practice:
     """Windows to practise on, of all sets."""
     shares = {f"{kind.name}_train": kind.share for kind in SOURCES} | {
         "squad2_train": 4.0,
@@ -142,61 +155,94 @@ def practice_of(data: TokenSets, options: TrainOptions, frame: Frame) -> Iterato
     others = [unit.ids for name in ("squad11_train", "medquad_train", "cuad_train") for unit in data.units[name]]
     filler = [data.books["train"].astype("int32"), np.concatenate(others)]
     taught = load_taught(options.taught) if options.taught else {}
-    return batches(Practice(data.units, shares, filler, taught, frame), options.workers)
+    return Practice(data.units, shares, filler, taught, frame)
 
 
 def learn(
-    way: Way, mixture: Mixture, options: TrainOptions, lessons: Iterator[Lessons] | None = None, every: int = 100
+    way: Way, mixture: Mixture, options: TrainOptions, practice: Practice | None = None, every: int = 100, **more: Any
 ) -> dict[str, Any]:
-    """AdamW with a linear schedule over wall-clock time; the head learns five times as fast."""
-    minutes, rate, soft = options.minutes, options.rate, options.keep or options.soft
-    before = copy.deepcopy(way.model).eval().requires_grad_(False) if options.keep else None
-    model = way.model.train()
+    """AdamW with a linear schedule over wall-clock time; the head learns five times as fast. `more` is the loop's."""
+    model = way.model
+    work = PagesAndPractice(way, mixture, options, practice)
     head = {id(p) for p in model.qa_outputs.parameters()}
     groups = [
         {"params": [p for p in model.parameters() if (id(p) in head) == heads], "times": 5.0 if heads else 1.0}
         for heads in (False, True)
     ]
-    optimizer = torch.optim.AdamW(groups, lr=rate, weight_decay=0.01, fused=model.device.type == "cuda")
-    start, step, batches, asked, losses = time.time(), 0, 0, 0, []
-    for pages in ahead(mixture):
-        mixture.progress = (time.time() - start) / (60 * minutes)
-        batches += 1
-        asked += sum(len(page.questions) for page in pages)
-        practised = (
-            (practice_loss(model, next(lessons), soft, options.each, before) for _ in range(options.practice))
-            if lessons is not None
-            else ()
-        )
-        for loss in itertools.chain(way.losses(pages), practised):
-            part = (time.time() - start) / (60 * minutes)
-            for group in optimizer.param_groups:
-                group["lr"] = rate * group["times"] * max(min(part / 0.04, (1 - part) / 0.96), 0.0)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            losses.append(loss.detach())
-            step += 1
-            if step % every == 0:
-                print(
-                    f"{time.time() - start:6.0f} s  step {step}  batches {batches}  questions {asked}  "
-                    f"loss {torch.stack(losses[-every:]).mean():.3f}",
-                    flush=True,
-                )
-        if time.time() - start > 60 * minutes:
-            break
-    model.eval()
-    return {"steps": step, "batches": batches, "questions": asked}
+    optimizer = torch.optim.AdamW(groups, lr=options.rate, weight_decay=0.01, fused=model.device.type == "cuda")
+    plan = LoopPlan(
+        options.rate,
+        options.steps,
+        60 * options.minutes,
+        warmup=0.04,
+        ema=options.ema,
+        compile=options.compile,
+        pause_after=None if options.pause is None else 60 * options.pause,
+        log_every=every,
+    )
+    folder = options.out / f"{options.name or options.way}-training"
+    if not options.resume and folder.exists():
+        shutil.rmtree(folder)
+    done = loop.learn(model, optimizer, work, plan, folder, say=partial(print, flush=True), **more)
+    return {"steps": done.steps, **work.counts, "finished": done.finished}
 
 
-def ahead(mixture: Mixture) -> Iterator[list[Page]]:
-    """Batches, made by another thread while the GPU works."""
-    made: queue.Queue[list[Page]] = queue.Queue(8)
+@dataclass
+class PagesAndPractice:
+    """Batches of pages, read in a way, and after each some batches of windows to practise on."""
+
+    way: Way
+    mixture: Mixture
+    options: TrainOptions
+    practice: Practice | None
+    progress: float = 0.0
+    counts: dict[str, int] = field(default_factory=lambda: {"batches": 0, "questions": 0, "practised": 0})
+    drawn: Any = None  # the mixture's generator after the pages at hand
+    practised: dict[int, tuple[Any, int]] = field(default_factory=dict)  # by loader, the place of its last batch
+
+    def __post_init__(self) -> None:
+        """What the model said before is that of the model before the first step, also where a run continues."""
+        self.before = copy.deepcopy(self.way.model).eval().requires_grad_(False) if self.options.keep else None
+
+    def steps(self, first: int, state: Any) -> Iterator[loop.Losses]:
+        if state is not None:
+            self.drawn, self.practised = state["drawn"], state["practised"]
+            self.mixture.chance.setstate(self.drawn)
+        lessons = None
+        if self.practice is not None:
+            self.practice.taken, self.practice.turn = self.practised, self.counts["practised"]
+            lessons = batches(self.practice, self.options.workers)
+        return self.batches(lessons)
+
+    def batches(self, lessons: Iterator[Lessons] | None) -> Iterator[loop.Losses]:
+        for pages, drawn in ahead(self.mixture):
+            self.drawn = drawn
+            self.mixture.progress = self.progress
+            self.counts["batches"] += 1
+            self.counts["questions"] += sum(len(page.questions) for page in pages)
+            for loss in itertools.chain(self.way.losses(pages), self.practise(lessons)):
+                yield (loss,)
+            yield BETWEEN
+
+    def practise(self, lessons: Iterator[Lessons] | None) -> Iterator[Tensor]:
+        options = self.options
+        for _ in range(options.practice if lessons is not None else 0):
+            some = next(lessons)  # type: ignore[arg-type]
+            self.practised[some.loader] = some.place
+            self.counts["practised"] += 1
+            yield practice_loss(self.way.model, some, options.keep or options.soft, options.each, self.before)
+
+    def state(self) -> Any:
+        return {"drawn": self.drawn, "practised": self.practised}
+
+
+def ahead(mixture: Mixture) -> Iterator[tuple[list[Page], Any]]:
+    """Batches, and the state of the generator after each, made by another thread while the GPU works."""
+    made: queue.Queue[tuple[list[Page], Any]] = queue.Queue(8)
 
     def make() -> None:
         for pages in mixture:
-            made.put(pages)
+            made.put((pages, mixture.chance.getstate()))
 
     threading.Thread(target=make, daemon=True).start()
     while True:

@@ -14,8 +14,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from reproduction.loop import half_precision
 from shipped_model.data import Ints, Page, Span, TokenQuestion
-from shipped_model.practice import all_apart, half, places_loss
+from shipped_model.practice import all_apart, places_loss
 from vcc.config import VccConfig
 from vcc.core.cut import visited_nodes
 from vcc.core.tree import SegmentTree
@@ -81,7 +82,7 @@ class ReadByVcc:
         questions = [question for page in pages for question in page.questions]
         steps: list[Step] = []
         config = replace(self.qa.config, budget=random.choice(BUDGETS))
-        with half(self.model):
+        with half_precision(self.model.device):
             logits, tree = self.forward(pages, config, steps.append)
         spans = loss_at(logits, [[(1 + a, 1 + b) for a, b in question.spans] for question in questions], self.each)
         compressed = spans + self.choosing * self.choosing_loss(questions, tree, steps)
@@ -176,7 +177,7 @@ class ReadByWindows:
         random.shuffle(chosen)
         for at in range(0, len(chosen), self.batch):
             pairs, spans = zip(*chosen[at : at + self.batch], strict=True)
-            with half(self.model):
+            with half_precision(self.model.device):
                 logits, first = self.forward(pairs)
             places = [[(f + a, f + b) for a, b in some] for f, some in zip(first, spans, strict=True)]
             yield loss_at(logits, places, self.each)
