@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -12,9 +11,10 @@ from pathlib import Path
 from typing import Literal
 
 from reproduction.report import Report
-from reproduction.small.layout import Layout
+from reproduction.small.layout import SmallLayout
 from reproduction.small.settings import Small
 from vcc.checkout import ROOT
+from vcc.child_process import OwnProcess
 from vcc.errors import Failure
 
 Scale = Literal["small", "paper"]
@@ -39,9 +39,9 @@ class Workspace:
         return self.out / "packed"
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> SmallLayout:
         """The files of the small scale."""
-        return Layout(self.packed, self.out, self.small)
+        return SmallLayout(self.packed, self.out, self.small)
 
 
 @dataclass(frozen=True)
@@ -131,37 +131,39 @@ def run_steps(
     if lacking:
         raise Failure("missing: " + "; ".join(lacking))
     failed = 0
-    running: dict[ProcessStep, subprocess.Popen[bytes]] = {}
-    while True:
-        if end is not None and time.monotonic() > end:
-            for process in running.values():
-                process.terminate()
-            for process in running.values():
-                process.wait()
-            say(f"the time is up with {len(waiting) + len(running)} steps left; the same command goes on")
-            return False
-        while len(running) < together and (step := next_of(waiting, running)):
-            waiting.remove(step)
-            say(f"begins: {step.shown}")
-            running[step] = begin(step)
-        if not running:
-            break
-        for step, process in list(running.items()):
-            if process.poll() is None:
-                continue
-            del running[step]
-            if process.returncode == 0 and step.marks:
-                step.done.touch()
-            if process.returncode == 0 and step.done.exists():
-                say(f"done: {step.shown}")
-                after()
-            elif OUT_OF_MEMORY in tail(step.log) and not step.alone:
-                say(f"out of memory beside others: {step.shown}; it goes on alone, after them")
-                waiting.append(replace(step, alone=True))
-            else:
-                failed += 1
-                say(f"failed: {step.shown}; the end of {step.log}:\n{tail(step.log)}")
-        time.sleep(0.2)
+    running: dict[ProcessStep, OwnProcess] = {}
+    try:
+        while True:
+            if end is not None and time.monotonic() > end:
+                say(f"the time is up with {len(waiting) + len(running)} steps left; the same command goes on")
+                return False
+            while len(running) < together and (step := next_of(waiting, running)):
+                waiting.remove(step)
+                say(f"begins: {step.shown}")
+                running[step] = begin(step)
+            if not running:
+                break
+            for step, process in list(running.items()):
+                if process.code is None:
+                    continue
+                del running[step]
+                if process.code == 0 and step.marks:
+                    step.done.touch()
+                if process.code == 0 and step.done.exists():
+                    say(f"done: {step.shown}")
+                    after()
+                elif OUT_OF_MEMORY in tail(step.log) and not step.alone:
+                    say(f"out of memory beside others: {step.shown}; it goes on alone, after them")
+                    waiting.append(replace(step, alone=True))
+                else:
+                    failed += 1
+                    say(f"failed: {step.shown} {process.how_it_ended()}; the end of {step.log}:\n{tail(step.log)}")
+            time.sleep(0.2)
+    finally:  # when the time is up, or after Ctrl-C
+        for process in running.values():
+            process.process.terminate()
+        for process in running.values():
+            process.finish()
     if failed or waiting:
         held = f", and {len(waiting)} that need them were not begun" if waiting else ""
         raise Failure(f"{failed} steps failed{held}; what is done is kept, and the same command goes on")
@@ -180,13 +182,15 @@ def next_of(waiting: Sequence[ProcessStep], running: Collection[ProcessStep]) ->
     return ready[0] if ready and not running else None
 
 
-def begin(step: ProcessStep) -> subprocess.Popen[bytes]:
+def begin(step: ProcessStep) -> OwnProcess:
     step.log.parent.mkdir(parents=True, exist_ok=True)
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))  # for `-m reproduction...`
-    forks = {"TOKENIZERS_PARALLELISM": "false"}  # its processes are forked
-    env = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": path, **forks}
+    environment = {
+        "PYTHONUNBUFFERED": "1",
+        "TOKENIZERS_PARALLELISM": "false",  # its processes are forked
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),  # -m reproduction...
+    }
     with step.log.open("ab") as log:
-        return subprocess.Popen(step.command, stdout=log, stderr=log, env=env)
+        return OwnProcess(step.command, stdout=log, stderr=log, environment=environment)
 
 
 def tail(log: Path, lines: int = 12) -> str:
