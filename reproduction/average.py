@@ -1,7 +1,8 @@
 """A running average of the weights, which often answers better than the last weights do."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +15,8 @@ class WeightAverage:
 
     def __init__(self, model: nn.Module, decay: float | None) -> None:
         self.decay, self.count = decay, 0
-        self.parameters = [p for p in model.parameters() if p.requires_grad]
-        self.weights: Sequence[Tensor] = [p.detach().clone() for p in self.parameters]
+        self.parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
+        self.weights = [p.detach().clone() for p in self.parameters]
 
     @torch.no_grad()
     def add(self) -> None:
@@ -43,9 +44,9 @@ class WeightAverage:
             with torch.no_grad():
                 torch._foreach_copy_(self.parameters, own)
 
-    def state(self) -> dict[str, object]:
-        return {"count": self.count, "weights": list(self.weights)}
+    def state(self) -> dict[str, Any]:
+        return {"count": self.count, "weights": self.weights}
 
-    def restore(self, state: dict[str, object]) -> None:
-        self.count = state["count"]  # type: ignore[assignment]
-        torch._foreach_copy_(self.weights, state["weights"])  # type: ignore[call-overload]
+    def restore(self, state: dict[str, Any]) -> None:
+        self.count = state["count"]
+        torch._foreach_copy_(self.weights, state["weights"])

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ from vcc.files import write_whole
 from vcc.hosts.long_input import Wrapped
 from vcc.train.checkpoint import checkpoints, keep_newest, newest_good, remove, remove_leftovers, write_checkpoint
 from vcc.train.models import compile_model
+from vcc.train.record import FREE, free
 from vcc.train.state import load_state, random_state, save_state, set_random_state
 
 Losses = Iterable[
@@ -31,7 +32,6 @@ Losses = Iterable[
 ]  # of one optimizer step, computed one at a time: the backward pass of each runs before the next
 BETWEEN: Losses = ()  # not a step: here the run may be saved
 STATE, LOSSES = "loop", "losses.csv"
-FREE = ("pause_after", "log_every", "save_every", "compile")  # may change when a run continues
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class LoopPlan:
     clip: float = 1.0  # largest norm of the gradient
     ema: float | None = None  # decay of an exponential average of the weights, which the model gets in the end
     average_last: float | None = None  # or: the share of the run at its end over which weights are averaged
-    compile: bool = False  # the encoder
-    pause_after: float | None = None  # seconds of this call: it saves itself and returns, to be continued
-    save_every: float = 60.0  # seconds between checkpoints
-    log_every: int = 20  # steps
+    compile: Annotated[bool, FREE] = False  # the encoder
+    pause_after: Annotated[float | None, FREE] = None  # seconds of this call: then it saves itself and returns
+    save_every: Annotated[float, FREE] = 60.0  # seconds between checkpoints
+    log_every: Annotated[int, FREE] = 20  # steps
 
     def __post_init__(self) -> None:
         if self.steps is None and self.seconds is None:
@@ -81,7 +81,7 @@ class LoopPlan:
 
     def run(self) -> dict[str, Any]:
         """What a checkpoint must share to be continued."""
-        return {name: value for name, value in asdict(self).items() if name not in FREE}
+        return {name: value for name, value in asdict(self).items() if name not in free(self)}
 
 
 class Work(Protocol):
@@ -143,7 +143,7 @@ def learn(
         say(f"continues from step {done.steps}")
     log = LossLog(folder, done.steps)
     if plan.compile:
-        compile_model(model if isinstance(model, Wrapped) else getattr(model, "base_model", model))
+        compile_encoder(model)
     model.train()
     steps = work.steps(done.steps, found and found["work"])
     if found is not None:  # now, because starting the loaders draws a number
@@ -222,6 +222,11 @@ def learn(
             remove(path)
     model.eval()
     return done
+
+
+def compile_encoder(model: Any) -> None:
+    """In place; a head that runs on some tokens alone stays as it is."""
+    compile_model(model if isinstance(model, Wrapped) else getattr(model, "base_model", model))
 
 
 def resumable(folder: Path | None, plan: LoopPlan) -> dict[str, Any] | None:

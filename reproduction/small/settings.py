@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from vcc.errors import UsageError
 from vcc.files import write_whole
+from vcc.train.record import FREE, free
 
 FILE = "settings.json"
 
@@ -15,8 +16,8 @@ FILE = "settings.json"
 class Small:
     """Options of the small scale. The defaults are for one H200 and about twenty minutes in all."""
 
-    models: Annotated[tuple[str, ...], "who is compared; unless given, those of the table"] = ()
-    tasks: Annotated[tuple[str, ...], "what they learn"] = ("squad_haystack", "cuad", "fairytaleqa")
+    models: Annotated[tuple[str, ...], "who is compared; unless given, those of the table", FREE] = ()
+    tasks: Annotated[tuple[str, ...], "what they learn", FREE] = ("squad_haystack", "cuad", "fairytaleqa")
     length: Annotated[int, "tokens that the long models read"] = 4096
     short: Annotated[int, "tokens that the truncated one reads"] = 512
     start_steps: Annotated[int, "steps on short rows, before anyone starts: the common checkpoint"] = 500
@@ -24,13 +25,13 @@ class Small:
     answer_steps: Annotated[int, "steps of 64 short paragraphs, each: they learn to answer at all"] = 300
     tune_steps: Annotated[int, "steps on each task"] = 200
     batch: Annotated[int, "long sequences a step"] = 16
-    at_once: Annotated[int, "of these at the same time on the device"] = 8
+    at_once: Annotated[int, "of these at the same time on the device", FREE] = 8
     pretrain_rate: Annotated[float, "peak learning rate of pretraining"] = 2e-4
     tune_rate: Annotated[float, "peak learning rate on a task"] = 1e-4
     examples: Annotated[int, "validation examples of each task"] = 400
-    together: Annotated[int, "trainings side by side on the device"] = 6
-    device: Annotated[Literal["cuda", "cpu"], "where; cuda computes in bf16"] = "cuda"
-    loaders: Annotated[int, "processes that prepare batches, for each training"] = 2
+    together: Annotated[int, "trainings side by side on the device", FREE] = 6
+    device: Annotated[Literal["cuda", "cpu"], "where; cuda computes in bf16", FREE] = "cuda"
+    loaders: Annotated[int, "processes that prepare batches, for each training", FREE] = 2
     seed: Annotated[int, "of everything random"] = 0
 
     def __post_init__(self) -> None:
@@ -45,14 +46,10 @@ class Small:
             raise UsageError(f"--batch {self.batch} must be a multiple of --at-once {self.at_once}")
 
 
-# What may change from one command to the next in the same folder: not what is computed.
-FREE = {"models", "tasks", "together", "device", "loaders", "at_once"}
-
-
 def settle(folder: Path, settings: Small) -> None:
-    """Keep the settings of a folder with its first command; another that computes something else is refused."""
+    """Keep the settings of a folder with its first command; a later one that computes something else is rejected."""
     file = folder / FILE
-    now = {name: value for name, value in asdict(settings).items() if name not in FREE}
+    now = {name: value for name, value in asdict(settings).items() if name not in free(settings)}
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(file, json.dumps(now, indent=1))
