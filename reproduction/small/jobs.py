@@ -16,7 +16,7 @@ from transformers import AutoModelForMaskedLM
 
 from reproduction.loop import LoopPlan, Trained, half_precision
 from reproduction.small import timing, variants
-from reproduction.small.layout import CURVE, Layout
+from reproduction.small.layout import CURVE, SmallLayout
 from reproduction.small.learning import MaskedWords, finish, train
 from reproduction.small.pack import DATA, MODEL, TEXTS
 from reproduction.small.settings import Small
@@ -43,12 +43,12 @@ MOSTLY_EMPTY = ("cuad",)  # most clauses are in few contracts; its authors, too,
 # ------------------------------------------------------------------------------------------------------- pretraining
 
 
-def sequences(layout: Layout, split: str, tokenizer: Any, length: int, seed: int, size: int) -> PretrainDataset:
+def sequences(layout: SmallLayout, split: str, tokenizer: Any, length: int, seed: int, size: int) -> PretrainDataset:
     store = prepare(str(layout.packed / TEXTS / split), tokenizer, layout.tokens(split))
     return PretrainDataset(store, MaskedLM.of(tokenizer), length, seed, size)
 
 
-def perplexity(layout: Layout, tokenizer: Any, objective: MaskedWords) -> Perplexity:
+def perplexity(layout: SmallLayout, tokenizer: Any, objective: MaskedWords) -> Perplexity:
     """Of held-out masked words: the same sequences and masks for everyone."""
     small = layout.small
     data = sequences(layout, "validation", tokenizer, small.length, seed=1, size=HELD_OUT_ROWS)
@@ -57,7 +57,7 @@ def perplexity(layout: Layout, tokenizer: Any, objective: MaskedWords) -> Perple
     return Perplexity(data[:number], objective, small.at_once, dtype)
 
 
-def begin(layout: Layout) -> None:
+def begin(layout: SmallLayout) -> None:
     """The common checkpoint: the packed weights with a head for masked words, which learns on short rows."""
     small, folder = layout.small, layout.start()
     tokenizer = load.load_tokenizer(layout.packed / MODEL, local=True)
@@ -75,7 +75,7 @@ def begin(layout: Layout) -> None:
     finish(folder, model, tokenizer, found)
 
 
-def pretrain(layout: Layout, name: str) -> None:
+def pretrain(layout: SmallLayout, name: str) -> None:
     small, folder = layout.small, layout.pretrained(name)
     tokenizer = load.load_tokenizer(layout.start(), local=True)
     model: Any = variants.made(name, layout.start(), small.length)
@@ -96,7 +96,7 @@ def pretrain(layout: Layout, name: str) -> None:
 # ---------------------------------------------------------------------------------------------------------------- tasks
 
 
-def task_of(layout: Layout, task: str) -> Task:
+def task_of(layout: SmallLayout, task: str) -> Task:
     """Hidden paragraphs stand in as many tokens as the long models read, by their tokenizer."""
     if task != "squad_haystack":
         return TASKS[task]()
@@ -104,7 +104,7 @@ def task_of(layout: Layout, task: str) -> Task:
     return counting(TASKS[task](lengths=(layout.small.length,)), tokenizer, "span")
 
 
-def examples(layout: Layout, task: str, split: Split) -> Sequence[Example]:
+def examples(layout: SmallLayout, task: str, split: Split) -> Sequence[Example]:
     """All to learn from; some to be tested on, drawn at random. Hidden paragraphs all have an answer."""
     found = task_of(layout, task).load(split, str(layout.packed / DATA))
     if split == "train":
@@ -128,7 +128,7 @@ def balanced(found: Sequence[Example], reach: int) -> list[Example]:
     return answered * max(1, round(len(empty) / max(1, len(answered)))) + empty
 
 
-def answer(layout: Layout, name: str) -> None:
+def answer(layout: SmallLayout, name: str) -> None:
     """Learn to answer from paragraphs alone, which are short for everybody: a head that is new takes thousands of
     questions to be of use, and these cost little. Of a paragraph VCC opens the share that it opens of a long text."""
     small, folder = layout.small, layout.answering(name)
@@ -146,7 +146,7 @@ def answer(layout: Layout, name: str) -> None:
     finish(folder, model, tokenizer, found)
 
 
-def tune(layout: Layout, name: str, task: str) -> None:
+def tune(layout: SmallLayout, name: str, task: str) -> None:
     """Learn a task, then answer its validation questions."""
     small, folder = layout.small, layout.tuned(name, task)
     length = variants.reads(name, small.length, small.short)
@@ -162,7 +162,7 @@ def tune(layout: Layout, name: str, task: str) -> None:
 
 
 def score(
-    layout: Layout,
+    layout: SmallLayout,
     name: str,
     task: str,
     setting: str = "own",
@@ -187,7 +187,7 @@ def score(
     write_whole(file, json.dumps({**found, **cut, "metrics": metrics}, indent=1))
 
 
-def time_alone(layout: Layout, each: Sequence[dict[str, Any]]) -> None:
+def time_alone(layout: SmallLayout, each: Sequence[dict[str, Any]]) -> None:
     """Milliseconds and memory of one sequence, of one model after the other: run it when nothing else runs. One that
     fails does not hold up the others, and is told of in the end.
     """
@@ -202,7 +202,7 @@ def time_alone(layout: Layout, each: Sequence[dict[str, Any]]) -> None:
         raise ExceptionGroup("not timed", failed)
 
 
-def time_one(layout: Layout, name: str, setting: str, options: dict[str, Any]) -> None:
+def time_one(layout: SmallLayout, name: str, setting: str, options: dict[str, Any]) -> None:
     small = layout.small
     length = variants.reads(name, small.length, small.short)
     model = variants.loaded(name, layout.tuned(name, small.tasks[0]), length, options)
@@ -227,7 +227,7 @@ def main(packed: str, out: str, settings: str, job: str, arguments: str) -> None
     small = Small(**json.loads(settings))
     if small.device == "cuda":
         torch.set_float32_matmul_precision("high")
-    JOBS[job](Layout(Path(packed), Path(out), small), **json.loads(arguments))
+    JOBS[job](SmallLayout(Path(packed), Path(out), small), **json.loads(arguments))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ OWN = "own"  # the setting that a model was tuned with
 
 
 @dataclass(frozen=True)
-class Layout:
+class SmallLayout:
     """All paths of a run at small scale, and its settings."""
 
     packed: Path  # weights, text and task data

@@ -58,7 +58,7 @@ VARIANTS: dict[str, Variant] = {
     # what could close a gap, one change each
     "vcc-half": vcc("half of the pretraining: the paper's 150k", steps=0.5),
     "vcc-more": vcc("twice the pretraining: the paper's VCC*", steps=2),
-    "vcc-as-long": vcc("four times all steps: about the time that Longformer's take", steps=4, tuning=4),
+    "vcc-as-long": vcc("four times the steps of pretraining and of each task: Longformer's time", steps=4, tuning=4),
     "vcc-open": vcc("h = 140", budget=(140,)),
     "vcc-still": vcc("no random cuts in training", explore=0.0),
     "vcc-similarity": vcc("opened by similarity of means", score="similarity"),

@@ -92,7 +92,7 @@ def test_steps_are_those_of_a_plain_loop() -> None:
         nn.utils.clip_grad_norm_(own.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        losses.append(float(sum(parts)))
+        losses.append(sum(part.item() for part in parts))
     for one, other in zip(model.parameters(), own.parameters(), strict=True):
         torch.testing.assert_close(one, other)
     assert [point["step"] for point in done.curve] == [5, 10, 12] and done.finished and not model.training

@@ -10,7 +10,7 @@ import torch
 from reproduction.experiment import Workspace, unique
 from reproduction.loop import LoopPlan
 from reproduction.small import jobs, learning, steps
-from reproduction.small.layout import Layout
+from reproduction.small.layout import SmallLayout
 from reproduction.small.settings import settle
 from reproduction.small.variants import TABLE, VARIANTS, as_closed, loaded, variant
 from tests.reproduction import tiny
@@ -19,9 +19,9 @@ from vcc.errors import UsageError
 
 
 @pytest.fixture(scope="module")
-def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
+def layout(tmp_path_factory: pytest.TempPathFactory) -> SmallLayout:
     folder = tmp_path_factory.mktemp("small")
-    made = Layout(tiny.packed(folder), folder / "out", tiny.SMALL)
+    made = SmallLayout(tiny.packed(folder), folder / "out", tiny.SMALL)
     jobs.begin(made)
     return made
 
@@ -32,7 +32,7 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("name", ["vcc", "mra", *OTHERS])
-def test_every_model_goes_from_the_common_checkpoint_to_scores_and_times(layout: Layout, name: str) -> None:
+def test_every_model_goes_from_the_common_checkpoint_to_scores_and_times(layout: SmallLayout, name: str) -> None:
     jobs.pretrain(layout, name)
     learned = json.loads((layout.pretrained(name) / "curve.json").read_text())["curve"]
     assert learned[0]["step"] == 0 and learned[-1]["step"] == 2
@@ -47,7 +47,7 @@ def test_every_model_goes_from_the_common_checkpoint_to_scores_and_times(layout:
     assert json.loads(layout.times(name).read_text())["training_ms_each"] > 0
 
 
-def test_everyone_starts_with_the_same_weights(layout: Layout) -> None:
+def test_everyone_starts_with_the_same_weights(layout: SmallLayout) -> None:
     from reproduction.small.variants import made
 
     start = {k: v for k, v in made("dense", layout.start(), 128).base_model.encoder.state_dict().items()}
@@ -56,7 +56,7 @@ def test_everyone_starts_with_the_same_weights(layout: Layout) -> None:
         assert start.keys() <= own.keys() and all(torch.equal(own[key], value) for key, value in start.items())
 
 
-def test_other_settings_and_lengths_are_read_with(layout: Layout) -> None:
+def test_other_settings_and_lengths_are_read_with(layout: SmallLayout) -> None:
     for name, options in (("longformer", {"window": 8}), ("mra", {"per_row": 1}), ("vcc", {"budget": [3]})):
         folder = layout.tuned(name, "squad_haystack")
         if not folder.exists():
@@ -76,7 +76,7 @@ def test_other_settings_and_lengths_are_read_with(layout: Layout) -> None:
     assert json.loads(layout.scores("vcc", "squad_haystack", length=512).read_text())["length"] == 512
 
 
-def test_a_training_that_was_stopped_ends_as_if_it_was_not(layout: Layout, tmp_path: Path) -> None:
+def test_a_training_that_was_stopped_ends_as_if_it_was_not(layout: SmallLayout, tmp_path: Path) -> None:
     """With dropout and random cuts, which draw numbers in every step, and with a loader process."""
 
     def learn(folder: Path, stops_after: int | None) -> dict[str, torch.Tensor]:
@@ -110,7 +110,7 @@ def test_a_training_that_was_stopped_ends_as_if_it_was_not(layout: Layout, tmp_p
     assert all(torch.equal(whole[key], again[key]) for key in whole)
 
 
-def test_masked_words_cost_what_the_whole_head_says(layout: Layout) -> None:
+def test_masked_words_cost_what_the_whole_head_says(layout: SmallLayout) -> None:
     tokenizer = jobs.load.load_tokenizer(layout.start(), local=True)
     model = jobs.variants.made("dense", layout.start(), 128).eval()
     objective = learning.MaskedWords(tokenizer.pad_token_id, None)
@@ -165,11 +165,11 @@ def test_one_process_times_what_has_no_times_yet(tmp_path: Path) -> None:
 
 
 def test_a_model_that_cannot_be_timed_does_not_hold_up_the_others(
-    layout: Layout, monkeypatch: pytest.MonkeyPatch
+    layout: SmallLayout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timed = []
 
-    def time_one(layout: Layout, name: str, setting: str, options: dict[str, object]) -> None:
+    def time_one(layout: SmallLayout, name: str, setting: str, options: dict[str, object]) -> None:
         if name == "mra":
             raise RuntimeError("no room")
         timed.append(name)
