@@ -226,7 +226,8 @@ def learn(
 
 def compile_encoder(model: Any) -> None:
     """In place; a head that runs on some tokens alone stays as it is."""
-    compile_model(model if isinstance(model, Wrapped) else getattr(model, "base_model", model))
+    encoder: Any = model if isinstance(model, Wrapped) else getattr(model, "base_model", model)
+    compile_model(encoder)
 
 
 def resumable(folder: Path | None, plan: LoopPlan) -> dict[str, Any] | None:
