@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, get_args
 import torch
 from transformers import AutoTokenizer
 
-from shipped_model.data import Haystack, Page, Prepared, Unit, hide, load, moved
+from shipped_model.data import Haystack, Page, TokenSets, Unit, hide, load, moved
 from shipped_model.find import KEPT, line
 from shipped_model.score import answers, load_texts, shown
 from shipped_model.ways import ReadByVcc, ReadByWindows, Way
@@ -103,7 +103,7 @@ def compare(options: CompareOptions) -> None:
     print(markdown(scores, list(ways)))
 
 
-def all_pages(data: Prepared, options: CompareOptions) -> Iterator[tuple[str, list[Page]]]:
+def all_pages(data: TokenSets, options: CompareOptions) -> Iterator[tuple[str, list[Page]]]:
     chance = random.Random(4)
     paragraphs = data.units["squad_validation"]
     asked = [(unit, q) for unit in paragraphs for q in unit.questions if q.spans]

@@ -21,7 +21,7 @@ SUPPORTED, CONTRADICTED, ABSENT = 3, 4, 5  # statements, by what their document 
 
 
 @dataclass(frozen=True)
-class Question:
+class TokenQuestion:
     ids: Ints
     spans: tuple[Span, ...]  # of its unit or page; none: no answer
     kind: int = ASKED
@@ -34,7 +34,7 @@ class Unit:
     """A piece of text that stands for itself, its questions, and what it belongs to."""
 
     ids: Ints
-    questions: tuple[Question, ...]
+    questions: tuple[TokenQuestion, ...]
     owner: int = 0
 
 
@@ -43,11 +43,11 @@ class Page:
     """A document and the questions asked of it."""
 
     ids: Ints
-    questions: tuple[Question, ...]
+    questions: tuple[TokenQuestion, ...]
 
 
 @dataclass(frozen=True)
-class Prepared:
+class TokenSets:
     """Everything a run needs, and nothing but tokens."""
 
     units: dict[str, tuple[Unit, ...]]  # by set: cuad_train, squad_train, ...
@@ -57,7 +57,7 @@ class Prepared:
 # ---------------------------------------------------------------------------------------------------------------- files
 
 
-def save(prepared: Prepared, path: Path) -> None:
+def save(prepared: TokenSets, path: Path) -> None:
     """As flat arrays: 16 bits hold BERT's vocabulary."""
     arrays: dict[str, Ints] = {f"books/{split}": ids.astype(np.uint16) for split, ids in prepared.books.items()}
     for name, units in prepared.units.items():
@@ -79,7 +79,7 @@ def save(prepared: Prepared, path: Path) -> None:
         file.write(buffer.getvalue())
 
 
-def load(path: Path) -> Prepared:
+def load(path: Path) -> TokenSets:
     with lzma.open(path) as file:
         arrays = dict(np.load(io.BytesIO(file.read())))
     books = {name.partition("/")[2]: ids for name, ids in arrays.items() if name.startswith("books/")}
@@ -91,13 +91,13 @@ def load(path: Path) -> Prepared:
         spans: list[list[Span]] = [[] for _ in asked]
         for i, first, last in part["spans"].tolist():
             spans[i].append((first, last))
-        questions: list[list[Question]] = [[] for _ in texts]
+        questions: list[list[TokenQuestion]] = [[] for _ in texts]
         for i, (ids, unit, kind) in enumerate(zip(asked, part["asked_of"], part["kinds"], strict=True)):
-            questions[unit].append(Question(ids, tuple(spans[i]), int(kind), i))
+            questions[unit].append(TokenQuestion(ids, tuple(spans[i]), int(kind), i))
         units[name] = tuple(
             Unit(ids, tuple(qs), int(owner)) for ids, qs, owner in zip(texts, questions, part["owners"], strict=True)
         )
-    return Prepared(units, books)
+    return TokenSets(units, books)
 
 
 # ---------------------------------------------------------------------------------------------------------------- pages
@@ -145,7 +145,7 @@ def hide(units: Sequence[Unit], haystack: Haystack, length: int, chance: random.
     return np.concatenate([ids for ids, _ in parts]), starts
 
 
-def moved(question: Question, by: int) -> Question:
+def moved(question: TokenQuestion, by: int) -> TokenQuestion:
     return replace(question, spans=tuple((first + by, last + by) for first, last in question.spans), near=by)
 
 
@@ -157,7 +157,7 @@ class Mixture:
     Pages grow while `progress` goes from 0 to 1, because finding a place in a short text is learned first, and fast.
     """
 
-    prepared: Prepared
+    prepared: TokenSets
     seed: int = 0
     contracts: float = 0.4  # the share of batches that are contracts
     documents: float = 0.2  # the share that are other whole documents
@@ -221,7 +221,7 @@ class Mixture:
             start = self.chance.choice(spans)[0] - self.chance.randrange(room)
             start = max(0, min(start, len(unit.ids) - room))
         ids = unit.ids[start : start + room]
-        questions: list[Question] = []
+        questions: list[TokenQuestion] = []
         for q in unit.questions:  # one wording of each
             inside = tuple((a - start, b - start) for a, b in q.spans if a >= start and b < start + len(ids))
             if q.kind == REWORDED and questions:
@@ -254,8 +254,8 @@ class Mixture:
         if not units:
             units.append(pool.pop())
         ids, starts = hide(units, self.haystack, length, chance)
-        there: list[Question] = []
-        twisted: list[Question] = []
+        there: list[TokenQuestion] = []
+        twisted: list[TokenQuestion] = []
         for unit, start in zip(units, starts, strict=True):
             for q in unit.questions:
                 (twisted if q.kind == TWISTED else there).append(moved(q, start))

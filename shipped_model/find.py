@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from shipped_model.data import Haystack, Page, Prepared, Question, Unit, hide, moved
+from shipped_model.data import Haystack, Page, TokenQuestion, TokenSets, Unit, hide, moved
 from shipped_model.sources import SOURCES
 from shipped_model.ways import ReadByVcc, Way
 from vcc.data.answers import without_overlaps
@@ -20,7 +20,7 @@ HIDDEN_AT = (4_096, 16_384, 65_536, 131_072)  # tokens of the documents that par
 KEPT = 20  # spans of a question
 
 
-def test_pages(data: Prepared, examples: int) -> Iterator[tuple[str, Page]]:
+def test_pages(data: TokenSets, examples: int) -> Iterator[tuple[str, Page]]:
     """Every page to be scored, with the name of its set; the same again for everyone who asks."""
     for unit in data.units["squad_validation"]:
         yield "squad", Page(unit.ids, unit.questions)
@@ -53,7 +53,7 @@ def some_units(units: Sequence[Unit], questions: int) -> Iterator[Unit]:
         yield unit
 
 
-def find_all(way: Way, data: Prepared, examples: int, path: Path) -> dict[str, Any]:
+def find_all(way: Way, data: TokenSets, examples: int, path: Path) -> dict[str, Any]:
     """The best spans for each question of each page, to a file; seconds a page by set."""
     seconds: dict[str, list[float]] = {}
     opened: dict[str, list[float]] = {}
@@ -78,7 +78,7 @@ def find_all(way: Way, data: Prepared, examples: int, path: Path) -> dict[str, A
     return note
 
 
-def line(name: str, question: Question, page: Page, found: list[Found]) -> dict[str, Any]:
+def line(name: str, question: TokenQuestion, page: Page, found: list[Found]) -> dict[str, Any]:
     """Spans as tokens of the page, and where the page holds the answer, from which scoring finds the text."""
     best = found[:1] if name.startswith("hidden") else []  # it may lie in the haystack
     return {

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from torch.utils.data import DataLoader, IterableDataset
 
-from shipped_model.data import Ints, Question, Unit
-from shipped_model.practice import half
+from reproduction.loop import half_precision
+from shipped_model.data import Ints, TokenQuestion, Unit
 from vcc.core.score import SHARPNESS
 from vcc.core.tree import SegmentTree, siblings
 from vcc.encode import in_windows
@@ -55,7 +55,7 @@ class PairStream(IterableDataset[Pairs]):
     units: Mapping[str, Sequence[Unit]]
     pairs: int = PAIRS
     seed: int = 0
-    asked: list[tuple[int, Unit, Question]] = field(init=False)
+    asked: list[tuple[int, Unit, TokenQuestion]] = field(init=False)
 
     def __post_init__(self) -> None:
         self.asked = [
@@ -86,7 +86,7 @@ class PairStream(IterableDataset[Pairs]):
             )
 
 
-def around(unit: Unit, question: Question, chance: random.Random) -> Ints:
+def around(unit: Unit, question: TokenQuestion, chance: random.Random) -> Ints:
     """A stretch of the text with an answer in it."""
     a, b = chance.choice(question.spans)
     low, high = max(b + 1 - LONGEST, 0), min(a, max(len(unit.ids) - LONGEST, 0))
@@ -102,7 +102,7 @@ def stream(units: Mapping[str, Sequence[Unit]], workers: int) -> Iterator[Pairs]
 
 def finding_loss(qa: QaModel, pairs: Pairs) -> Tensor:
     """-log P(the question's own document) among all of the batch, by the best node of each, at both coarse scales."""
-    with half(qa.model):
+    with half_precision(qa.device):
         tree = qa.read(pairs.passages)
         vips = in_windows(qa.host, qa.vips(pairs.questions), qa.config.resolved(qa.host.num_layers))
     asking = (vips.counts > 0).to(torch.float32)

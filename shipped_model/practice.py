@@ -7,7 +7,7 @@ teacher has read a paragraph, its chances for each start and end are learned bes
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
-from shipped_model.data import ASKED, Ints, Question, Span, Unit
+from reproduction.loop import half_precision
+from shipped_model.data import ASKED, Ints, Span, TokenQuestion, Unit
 from vcc.data.features import Frame
 
 SIZE = 512  # tokens in a window
@@ -68,6 +69,12 @@ class Lessons:
     apart: Tensor  # (W,) whether these are several answers, and not several ways to say one
     taught: Tensor  # (W,) whether a teacher has been asked
     chances: Tensor  # (2, W, n) what it said
+    loader: int = 0  # the process that made it
+    place: tuple[Any, int] = (None, 0)  # the state of the generator before its pool, and where it stands in the pool
+
+    def tensors(self, device: torch.device) -> tuple[Tensor, ...]:
+        parts = (self.ids, self.mask, self.types, self.outside, self.right, self.apart, self.taught, self.chances)
+        return tuple(part.to(device, non_blocking=True) for part in parts)
 
 
 @dataclass
@@ -82,7 +89,9 @@ class Practice(IterableDataset[Lessons]):
     seed: int = 0
     alone: float = ALONE
     tokens: int = TOKENS
-    asked: dict[str, list[tuple[Unit, Question]]] = field(init=False)
+    taken: Mapping[int, tuple[Any, int]] = field(default_factory=dict)  # by loader, the place of its last batch
+    turn: int = 0  # batches that were taken: the loaders take turns
+    asked: dict[str, list[tuple[Unit, TokenQuestion]]] = field(init=False)
     owned: dict[str, dict[int, list[Unit]]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -95,8 +104,14 @@ class Practice(IterableDataset[Lessons]):
 
     def __iter__(self) -> Iterator[Lessons]:
         worker = torch.utils.data.get_worker_info()
-        chance = random.Random(self.seed + (worker.id if worker else 0))
+        loader = (worker.id + self.turn) % worker.num_workers if worker else 0
+        chance, first = random.Random(self.seed + loader), 0
+        if loader in self.taken:  # a run continues: one pool is made again, not all before it
+            state, last = self.taken[loader]
+            chance.setstate(state)
+            first = last + 1
         while True:
+            state = chance.getstate()
             pool = sorted((self.lesson(chance) for _ in range(POOL)), key=len)
             batches: list[list[Lesson]] = [[]]
             for lesson in pool:
@@ -104,7 +119,9 @@ class Practice(IterableDataset[Lessons]):
                     batches.append([])
                 batches[-1].append(lesson)
             chance.shuffle(batches)
-            yield from (self.collate(batch) for batch in batches)
+            for i, batch in enumerate(batches[first:], first):
+                yield replace(self.collate(batch), loader=loader, place=(state, i))
+            first = 0
 
     def lesson(self, chance: random.Random) -> Lesson:
         names = list(self.shares)
@@ -124,7 +141,9 @@ class Practice(IterableDataset[Lessons]):
             if made is not None:
                 return made
 
-    def unanswered(self, name: str, unit: Unit, question: Question, room: int, chance: random.Random) -> Lesson | None:
+    def unanswered(
+        self, name: str, unit: Unit, question: TokenQuestion, room: int, chance: random.Random
+    ) -> Lesson | None:
         """A passage of the same document or article that does not hold the answer; the question's own paragraph where
         it is known to hold none."""
         if not question.spans and len(unit.ids) <= room:
@@ -141,7 +160,7 @@ class Practice(IterableDataset[Lessons]):
         text = passage.astype(np.uint16).tobytes()
         return None if any(answer in text for answer in answers) else Lesson(question.ids, passage, ())
 
-    def paragraph(self, name: str, unit: Unit, question: Question, room: int, chance: random.Random) -> Lesson:
+    def paragraph(self, name: str, unit: Unit, question: TokenQuestion, room: int, chance: random.Random) -> Lesson:
         before = np.zeros(0, np.int32)
         after = before
         if chance.random() > self.alone:
@@ -164,7 +183,7 @@ class Practice(IterableDataset[Lessons]):
         i = question.number
         return Lesson(question.ids, passage, spans, said.places[:, i] + by, said.chances[:, i], said.none[:, i])
 
-    def neighbours(self, name: str, unit: Unit, question: Question, chance: random.Random) -> Ints | None:
+    def neighbours(self, name: str, unit: Unit, question: TokenQuestion, chance: random.Random) -> Ints | None:
         """Two other paragraphs of the article, if they do not hold the answer, too."""
         article = self.owned[name][unit.owner]
         if len(article) < 3 or chance.random() > NEIGHBOURS:
@@ -202,7 +221,7 @@ def rounded(n: int) -> int:
     return min(-(-n // 32) * 32, SIZE)
 
 
-def around_answer(unit: Unit, question: Question, room: int, chance: random.Random) -> Lesson | None:
+def around_answer(unit: Unit, question: TokenQuestion, room: int, chance: random.Random) -> Lesson | None:
     """A window of a document, with one of the answers at any place in it."""
     a, b = chance.choice(question.spans)
     if b - a + 1 > room:
@@ -232,21 +251,14 @@ def places_loss(logs: Tensor, right: Tensor, each: Tensor) -> Tensor:
     return torch.where(each, every, one)
 
 
-def half(model: Any) -> torch.autocast:
-    """bf16 on a GPU. Enter it anew for each step: it keeps its copies of the weights until it is left."""
-    return torch.autocast(model.device.type, torch.bfloat16, enabled=model.device.type == "cuda")
-
-
 def practice_loss(model: Any, lessons: Lessons, soft: float, each: bool = False, before: Any = None) -> Tensor:
     """The loss of the right places and, `soft` of it, the cross entropy with what the teacher says. `each`: several
     answers are learned each. `before`: the model as it was teaches instead, wherever there is an answer."""
     device = model.device
-    ids, mask, types, outside, right, apart, taught, chances = (
-        part.to(device, non_blocking=True) for part in vars(lessons).values()
-    )
+    ids, mask, types, outside, right, apart, taught, chances = lessons.tensors(device)
 
     def logs_of(reader: Any) -> Iterator[Tensor]:
-        with half(model):
+        with half_precision(model.device):
             out = reader(input_ids=ids, attention_mask=mask, token_type_ids=types)
         for logits in (out.start_logits, out.end_logits):
             yield logits.float().masked_fill(outside, -1e4).log_softmax(1)

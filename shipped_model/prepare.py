@@ -25,8 +25,8 @@ from shipped_model.data import (
     SUPPORTED,
     TWISTED,
     Ints,
-    Prepared,
-    Question,
+    TokenQuestion,
+    TokenSets,
     Unit,
     save,
 )
@@ -88,7 +88,7 @@ def prepare(options: PrepareOptions) -> None:
             "tokens",
         )
     books = {split: book_text(split, source, tokenizer) for split in BOOK_TOKENS}
-    save(Prepared(units, books), out / "tokens.npz.xz")
+    save(TokenSets(units, books), out / "tokens.npz.xz")
     with lzma.open(out / "validation.jsonl.xz", "wt") as file:  # stays here: only scoring needs it
         for name in sets:
             if name.endswith(("validation", "test")):
@@ -136,7 +136,7 @@ def to_units(name: str, examples: Sequence[Example], tokenizer: Any) -> tuple[tu
     chance, units, texts = random.Random(0), [], []
     for document, asked in by_text.items():
         tokens = tokenize_text(document, tokenizer)
-        questions: list[Question] = []
+        questions: list[TokenQuestion] = []
         for example in asked:
             spans = tuple(token_spans(example.answer_spans, tokens.offsets))
             if name.endswith("train") and example.answers and not spans:
@@ -150,7 +150,9 @@ def to_units(name: str, examples: Sequence[Example], tokenizer: Any) -> tuple[tu
                 and (twisted := twist(example, twists[example.group], chance))
             ):
                 wordings.append((twisted, TWISTED, ()))
-            questions += [Question(tokenize_text(text, tokenizer).ids, spans, kind) for text, kind, spans in wordings]
+            questions += [
+                TokenQuestion(tokenize_text(text, tokenizer).ids, spans, kind) for text, kind, spans in wordings
+            ]
         units.append(Unit(tokens.ids, tuple(questions), owners[asked[0].group]))
         texts.append(
             {

@@ -10,9 +10,8 @@ sees all.
 """
 
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -22,8 +21,10 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModel, AutoTokenizer
 
-from shipped_model.data import ASKED, Ints, Prepared, Question, Unit, load, save
-from shipped_model.practice import SIZE, Lesson, Practice, batches, half, practice_loss
+from reproduction import loop
+from reproduction.loop import LoopPlan, half_precision
+from shipped_model.data import ASKED, Ints, TokenQuestion, TokenSets, Unit, load, save
+from shipped_model.practice import SIZE, Lesson, Lessons, Practice, batches, practice_loss
 from shipped_model.prepare import squad_halves
 from shipped_model.score import auc
 from shipped_model.sources import SOURCES
@@ -71,7 +72,7 @@ def teach(options: TeacherOptions) -> None:
     if options.data is not None:
         ours, theirs = AutoTokenizer.from_pretrained(options.prepared), AutoTokenizer.from_pretrained(folder, **file)
         sets = {name: read(name, some, units, ours, theirs) for name, some in paragraphs(str(options.data)).items()}
-        save(Prepared({name: its for name, (its, _) in sets.items()}, {}), tokens)
+        save(TokenSets({name: its for name, (its, _) in sets.items()}, {}), tokens)
         np.savez_compressed(places, **{name: both.astype(np.uint16) for name, (_, both) in sets.items()})  # type: ignore
     if not options.minutes:
         return
@@ -121,7 +122,7 @@ def read(
         known, new = tokenize_text(document, ours), tokenize_text(document, theirs)
         kept = [e for e in asked if not e.answers or token_spans(e.answer_spans, known.offsets)]
         questions = [
-            Question(tokenize_text(e.question, theirs).ids, tuple(token_spans(e.answer_spans, new.offsets)))
+            TokenQuestion(tokenize_text(e.question, theirs).ids, tuple(token_spans(e.answer_spans, new.offsets)))
             for e in kept
         ]
         units.append(Unit(new.ids, tuple(questions), owners[asked[0].group]))
@@ -166,31 +167,47 @@ def learn(reader: Reader, practice: Practice, minutes: float, rate: float, worke
     groups = [{"params": reader.base.parameters(), "times": 1.0}, {"params": reader.head.parameters(), "times": 10.0}]
     cuda = reader.device.type == "cuda"
     optimizer = torch.optim.AdamW(groups, lr=rate, weight_decay=0.01, betas=(0.9, 0.98), fused=cuda)
-    lessons, losses = batches(practice, workers), []
-    if cuda:
-        for layer in reader.base.layers:
-            layer.compile(dynamic=True)
-        for _ in range(4):  # compiles, before the clock starts
-            practice_loss(reader, next(lessons), 0.0).backward()
-        optimizer.zero_grad(set_to_none=True)
-        torch.cuda.synchronize()
-    start = time.time()
-    while (part := (time.time() - start) / (60 * minutes)) < 1:
-        for group in optimizer.param_groups:
-            group["lr"] = rate * group["times"] * min(part / 0.05, (1 - part) / 0.95)
-        loss = practice_loss(reader, next(lessons), 0.0)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(reader.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        losses.append(loss.detach())
-        if len(losses) % 100 == 0:
-            print(f"{time.time() - start:5.0f} s  step {len(losses)}  loss {torch.stack(losses[-100:]).mean():.3f}")
-    return torch.stack(losses).tolist()
+    work = PracticeAlone(reader, practice, workers)
+    loop.learn(reader, optimizer, work, LoopPlan(rate, seconds=60 * minutes, warmup=0.05, log_every=100))
+    return torch.stack(work.losses).tolist()
+
+
+@dataclass
+class PracticeAlone:
+    """Batches of windows, one a step."""
+
+    reader: Reader
+    practice: Practice
+    workers: int
+    progress: float = 0.0
+    counts: dict[str, int] = field(default_factory=dict)
+    losses: list[Tensor] = field(default_factory=list)
+
+    def steps(self, first: int, state: None) -> Iterator[loop.Losses]:
+        lessons = batches(self.practice, self.workers)
+        if self.reader.device.type == "cuda":
+            for layer in self.reader.base.layers:
+                layer.compile(dynamic=True)
+            for _ in range(4):  # compiles, before the clock starts
+                practice_loss(self.reader, next(lessons), 0.0).backward()
+            self.reader.zero_grad(set_to_none=True)
+            torch.cuda.synchronize()
+        return self.batches(lessons)
+
+    def batches(self, lessons: Iterator[Lessons]) -> Iterator[loop.Losses]:
+        for some in lessons:
+            loss = practice_loss(self.reader, some, 0.0)
+            self.losses.append(loss.detach())
+            yield (loss,)
+
+    def state(self) -> None:
+        return None
 
 
 @torch.no_grad()
-def judged(reader: Reader, practice: Practice, name: str) -> Iterator[tuple[list[tuple[int, Question, int]], Tensor]]:
+def judged(
+    reader: Reader, practice: Practice, name: str
+) -> Iterator[tuple[list[tuple[int, TokenQuestion, int]], Tensor]]:
     """Every question on its own text, by batches: the text's place in the set, the question, and where the text begins
     in its row; and the logarithms of the chances, (2, B, n)."""
     asked = [(i, q) for i, unit in enumerate(practice.units[name]) for q in unit.questions]
@@ -202,7 +219,7 @@ def judged(reader: Reader, practice: Practice, name: str) -> Iterator[tuple[list
         asks = [q.ids[:QUESTION] for _, q in some]
         rows = practice.collate([Lesson(q, t[: SIZE - 3 - len(q)], ()) for q, t in zip(asks, texts, strict=True)])
         ids, mask, outside = (part.to(reader.device) for part in (rows.ids, rows.mask, rows.outside))
-        with half(reader):
+        with half_precision(reader.device):
             out = reader(ids, mask)
         logits = torch.stack([out.start_logits, out.end_logits]).float().masked_fill(outside, -1e4)
         yield [(i, q, len(ask) + 2) for (i, q), ask in zip(some, asks, strict=True)], logits.log_softmax(2)

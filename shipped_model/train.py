@@ -4,7 +4,8 @@
     python -m shipped_model.train --prepared prepared --way windows --minutes 6.5 --out results
 
 Both may share the GPU, as above: then they train for the same time side by side, and are timed one after the other.
-`score` turns what was found into scores.
+`score` turns what was found into scores. A training saves itself: --pause 9 stops it after nine minutes, and the same
+command with --resume continues.
 """
 
 import copy
@@ -12,21 +13,25 @@ import itertools
 import json
 import queue
 import random
+import shutil
 import sys
 import threading
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 import vcc
+from reproduction import loop
+from reproduction.loop import BETWEEN, LoopPlan
 from shipped_model import finding, verdicts
-from shipped_model.data import Mixture, Page, Prepared, load
+from shipped_model.data import Mixture, Page, TokenSets, load
 from shipped_model.find import find_all
 from shipped_model.practice import Lessons, Practice, batches, load_taught, practice_loss
 from shipped_model.sources import SOURCES
@@ -71,8 +76,13 @@ class TrainOptions:
     looks: Annotated[int, "passages that are read again, at most"] = 12
     finding: Annotated[bool, "learn to tell the question's own document from others"] = False
     verdicts: Annotated[bool, "learn whether a passage supports a statement"] = False
-    averaged: Annotated[float, "share of the training, at its end, whose weights are averaged"] = 0.15
+    average_last: Annotated[float | None, "share of the training, at its end, whose weights are averaged"] = None
     model: Annotated[Path | None, "go on with this one, or only score it with --minutes 0"] = None
+    steps: Annotated[int | None, "end after so many steps, if the minutes have not ended it before"] = None
+    ema: Annotated[float | None, "decay of an exponential average of the weights; the average is the model"] = None
+    compile: Annotated[bool, "compile the encoder where the model is called as a whole: in windows"] = False
+    pause: Annotated[float | None, "save and stop after so many minutes of this call; --resume continues"] = None
+    resume: Annotated[bool, "continue from the last save of the same training"] = False
 
     def __post_init__(self) -> None:
         if self.keep and self.model is None:
@@ -95,16 +105,19 @@ def train(options: TrainOptions) -> None:
         note["settings"] = way.qa.config.to_dict()
     if options.minutes:
         mixture = Mixture(data, contracts=options.contracts, shortest=options.shortest, longest=options.longest)
-        lessons = practice_of(data, options, Frame.of(tokenizer)) if options.practice else None
-        more = extra_losses(way, data, options, Frame.of(tokenizer))
-        note |= learn(way, mixture, options, lessons, more)
+        practice = practice_of(data, options, Frame.of(tokenizer)) if options.practice else None
+        extra = extra_lessons(way, data, options, Frame.of(tokenizer))
+        note |= learn(way, mixture, options, practice, extra)
+        if not note.pop("finished"):
+            print("paused; the same command with --resume continues", flush=True)
+            return
         way.model.half().save_pretrained(out / name)
         tokenizer.save_pretrained(out / name)
         way.model.float()
-        if more.head is not None:
-            verdicts.save_head(more.head, out / name)
+        if extra.head is not None:
+            verdicts.save_head(extra.head, out / name)
             statements = data.units.get("verdicts_validation", ())
-            note["verdict_accuracy"] = verdicts.accuracy(way.model, more.head, statements, Frame.of(tokenizer))
+            note["verdict_accuracy"] = verdicts.accuracy(way.model, extra.head, statements, Frame.of(tokenizer))
         if options.finding and isinstance(way, ReadByVcc):
             note["found_first"] = finding.recall(way.qa, data.units["squad_validation"])
     if options.examples:
@@ -143,7 +156,7 @@ def grow(model: Any, layers: int) -> None:
     model.config.num_hidden_layers = len(stack)
 
 
-def practice_of(data: Prepared, options: TrainOptions, frame: Frame) -> Iterator[Lessons]:
+def practice_of(data: TokenSets, options: TrainOptions, frame: Frame) -> Practice:
     """Windows to practise on, of all sets."""
     shares = {f"{kind.name}_train": kind.share for kind in SOURCES} | {
         "squad2_train": 4.0,
@@ -154,98 +167,143 @@ def practice_of(data: Prepared, options: TrainOptions, frame: Frame) -> Iterator
     others = [unit.ids for name in ("squad11_train", "medquad_train", "cuad_train") for unit in data.units[name]]
     filler = [data.books["train"].astype("int32"), np.concatenate(others)]
     taught = load_taught(options.taught) if options.taught else {}
-    return batches(Practice(data.units, shares, filler, taught, frame), options.workers)
+    return Practice(data.units, shares, filler, taught, frame)
 
 
 @dataclass(frozen=True)
-class Extra:
-    """What is learned beside answering: a step of each, for each batch of pages."""
+class ExtraLessons:
+    """What is learned beside answering: a step of each, after each batch of pages."""
 
     pairs: Iterator[finding.Pairs] | None = None
     judged: Iterator[verdicts.Judgements] | None = None
-    head: torch.nn.Linear | None = None  # that judges
+    head: nn.Linear | None = None  # that judges
 
-    def losses(self, way: Way) -> Iterator[torch.Tensor]:
+    def losses(self, way: Way) -> Iterator[Tensor]:
         if self.pairs is not None and isinstance(way, ReadByVcc):
             yield finding.finding_loss(way.qa, next(self.pairs))
         if self.judged is not None and self.head is not None:
             yield verdicts.verdict_loss(way.model, self.head, next(self.judged))
 
 
-def extra_losses(way: Way, data: Prepared, options: TrainOptions, frame: Frame) -> Extra:
-    head = None
+def extra_lessons(way: Way, data: TokenSets, options: TrainOptions, frame: Frame) -> ExtraLessons:
+    head, workers = None, min(options.workers, 2)
     if options.verdicts:
         head = verdicts.load_head(way.model, options.model) if options.model else verdicts.new_head(way.model)
-    return Extra(
-        finding.stream(data.units, min(options.workers, 2)) if options.finding else None,
-        verdicts.stream(data.units, frame, min(options.workers, 2)) if options.verdicts else None,
+    return ExtraLessons(
+        finding.stream(data.units, workers) if options.finding else None,
+        verdicts.stream(data.units, frame, workers) if options.verdicts else None,
         head,
     )
+
+
+class WithVerdicts(nn.Module):
+    """A reader and the head that judges statements, trained and saved as one."""
+
+    def __init__(self, reader: Any, head: nn.Linear) -> None:
+        super().__init__()
+        self.reader, self.head = reader, head
+
+    @property
+    def base_model(self) -> Any:
+        return self.reader.base_model
 
 
 def learn(
     way: Way,
     mixture: Mixture,
     options: TrainOptions,
-    lessons: Iterator[Lessons] | None = None,
-    more: Extra = Extra(),  # noqa: B008  a frozen value
+    practice: Practice | None = None,
+    extra: ExtraLessons = ExtraLessons(),  # noqa: B008  a frozen value
     every: int = 100,
+    **more: Any,
 ) -> dict[str, Any]:
-    """AdamW with a linear schedule over wall-clock time; the head learns five times as fast."""
-    minutes, rate, soft = options.minutes, options.rate, options.keep or options.soft
-    before = copy.deepcopy(way.model).eval().requires_grad_(False) if options.keep else None
-    model = way.model.train()
+    """AdamW with a linear schedule over wall-clock time; the head learns five times as fast. `more` is the loop's."""
+    model = way.model
+    work = PagesAndPractice(way, mixture, options, practice, extra)
     head = {id(p) for p in model.qa_outputs.parameters()}
     groups = [
         {"params": [p for p in model.parameters() if (id(p) in head) == heads], "times": 5.0 if heads else 1.0}
         for heads in (False, True)
     ]
-    groups += [{"params": list(more.head.parameters()), "times": 5.0}] if more.head is not None else []
-    averaged = torch.optim.swa_utils.AveragedModel(model) if options.averaged else None
-    optimizer = torch.optim.AdamW(groups, lr=rate, weight_decay=0.01, fused=model.device.type == "cuda")
-    start, step, batches, asked, losses = time.time(), 0, 0, 0, []
-    for pages in ahead(mixture):
-        mixture.progress = (time.time() - start) / (60 * minutes)
-        batches += 1
-        asked += sum(len(page.questions) for page in pages)
-        practised = (
-            (practice_loss(model, next(lessons), soft, options.each, before) for _ in range(options.practice))
-            if lessons is not None
-            else ()
-        )
-        for loss in itertools.chain(way.losses(pages), practised, more.losses(way)):
-            part = (time.time() - start) / (60 * minutes)
-            for group in optimizer.param_groups:
-                group["lr"] = rate * group["times"] * max(min(part / 0.04, (1 - part) / 0.96), 0.0)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            losses.append(loss.detach())
-            step += 1
-            if averaged is not None and part > 1 - options.averaged and step % 10 == 0:
-                averaged.update_parameters(model)
-            if step % every == 0:
-                print(
-                    f"{time.time() - start:6.0f} s  step {step}  batches {batches}  questions {asked}  "
-                    f"loss {torch.stack(losses[-every:]).mean():.3f}",
-                    flush=True,
-                )
-        if time.time() - start > 60 * minutes:
-            break
-    if averaged is not None and averaged.n_averaged:
-        model.load_state_dict(averaged.module.state_dict())
-    model.eval()
-    return {"steps": step, "batches": batches, "questions": asked}
+    if extra.head is not None:
+        groups.append({"params": list(extra.head.parameters()), "times": 5.0})
+    optimizer = torch.optim.AdamW(groups, lr=options.rate, weight_decay=0.01, fused=model.device.type == "cuda")
+    plan = LoopPlan(
+        options.rate,
+        options.steps,
+        60 * options.minutes,
+        warmup=0.04,
+        ema=options.ema,
+        average_last=options.average_last,
+        compile=options.compile,
+        pause_after=None if options.pause is None else 60 * options.pause,
+        log_every=every,
+    )
+    folder = options.out / f"{options.name or options.way}-training"
+    if not options.resume and folder.exists():
+        shutil.rmtree(folder)
+    learned = model if extra.head is None else WithVerdicts(model, extra.head)
+    done = loop.learn(learned, optimizer, work, plan, folder, say=partial(print, flush=True), **more)
+    return {"steps": done.steps, **work.counts, "finished": done.finished}
 
 
-def ahead(mixture: Mixture) -> Iterator[list[Page]]:
-    """Batches, made by another thread while the GPU works."""
-    made: queue.Queue[list[Page]] = queue.Queue(8)
+@dataclass
+class PagesAndPractice:
+    """Batches of pages, read in a way, and after each some batches of windows to practise on."""
+
+    way: Way
+    mixture: Mixture
+    options: TrainOptions
+    practice: Practice | None
+    extra: ExtraLessons = ExtraLessons()
+    progress: float = 0.0
+    counts: dict[str, int] = field(default_factory=lambda: {"batches": 0, "questions": 0, "practised": 0})
+    drawn: Any = None  # the mixture's generator after the pages at hand
+    practised: dict[int, tuple[Any, int]] = field(default_factory=dict)  # by loader, the place of its last batch
+
+    def __post_init__(self) -> None:
+        """What the model said before is that of the model before the first step, also where a run continues."""
+        self.before = copy.deepcopy(self.way.model).eval().requires_grad_(False) if self.options.keep else None
+
+    def steps(self, first: int, state: Any) -> Iterator[loop.Losses]:
+        if state is not None:
+            self.drawn, self.practised = state["drawn"], state["practised"]
+            self.mixture.chance.setstate(self.drawn)
+        lessons = None
+        if self.practice is not None:
+            self.practice.taken, self.practice.turn = self.practised, self.counts["practised"]
+            lessons = batches(self.practice, self.options.workers)
+        return self.batches(lessons)
+
+    def batches(self, lessons: Iterator[Lessons] | None) -> Iterator[loop.Losses]:
+        for pages, drawn in ahead(self.mixture):
+            self.drawn = drawn
+            self.mixture.progress = self.progress
+            self.counts["batches"] += 1
+            self.counts["questions"] += sum(len(page.questions) for page in pages)
+            for loss in itertools.chain(self.way.losses(pages), self.practise(lessons), self.extra.losses(self.way)):
+                yield (loss,)
+            yield BETWEEN
+
+    def practise(self, lessons: Iterator[Lessons] | None) -> Iterator[Tensor]:
+        options = self.options
+        for _ in range(options.practice if lessons is not None else 0):
+            some = next(lessons)  # type: ignore[arg-type]
+            self.practised[some.loader] = some.place
+            self.counts["practised"] += 1
+            yield practice_loss(self.way.model, some, options.keep or options.soft, options.each, self.before)
+
+    def state(self) -> Any:
+        return {"drawn": self.drawn, "practised": self.practised}
+
+
+def ahead(mixture: Mixture) -> Iterator[tuple[list[Page], Any]]:
+    """Batches, and the state of the generator after each, made by another thread while the GPU works."""
+    made: queue.Queue[tuple[list[Page], Any]] = queue.Queue(8)
 
     def make() -> None:
         for pages in mixture:
-            made.put(pages)
+            made.put((pages, mixture.chance.getstate()))
 
     threading.Thread(target=make, daemon=True).start()
     while True:

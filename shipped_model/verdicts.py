@@ -17,8 +17,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
-from shipped_model.data import ABSENT, CONTRADICTED, SENTENCE_END, SUPPORTED, Ints, Question, Unit
-from shipped_model.practice import SIZE, around_answer, half, rounded
+from reproduction.loop import half_precision
+from shipped_model.data import ABSENT, CONTRADICTED, SENTENCE_END, SUPPORTED, Ints, TokenQuestion, Unit
+from shipped_model.practice import SIZE, around_answer, rounded
 from vcc.data.features import Frame
 from vcc.qa.windows import batch
 
@@ -53,7 +54,7 @@ class StatementStream(IterableDataset[Judgements]):
     frame: Frame
     tokens: int = TOKENS
     seed: int = 0
-    hypotheses: list[list[tuple[Unit, Question]]] = field(init=False)  # by kind
+    hypotheses: list[list[tuple[Unit, TokenQuestion]]] = field(init=False)  # by kind
     paragraphs: list[tuple[Unit, Sequence[Unit]]] = field(init=False)  # with the others of the same article
 
     def __post_init__(self) -> None:
@@ -171,7 +172,7 @@ def verdict_logits(model: Any, head: nn.Linear, ids: Tensor, mask: Tensor, types
 
 def verdict_loss(model: Any, head: nn.Linear, given: Judgements) -> Tensor:
     ids, mask, types, verdicts = (part.to(model.device, non_blocking=True) for part in given)
-    with half(model):
+    with half_precision(model.device):
         logits = verdict_logits(model, head, ids, mask, types)
     return nn.functional.cross_entropy(logits.float(), verdicts)
 
@@ -186,7 +187,7 @@ def accuracy(model: Any, head: nn.Linear, units: Sequence[Unit], frame: Frame) -
             starts = range(0, max(len(unit.ids) - room, 0) + room // 2, room // 2)
             given = batch([(question.ids, unit.ids[start : start + room]) for start in starts], frame)
             parts = (part.to(model.device) for part in (given.ids, given.mask, given.types))
-            with half(model):
+            with half_precision(model.device):
                 chances = verdict_logits(model, head, *parts).float().softmax(1)
             decisive = chances[chances[:, KINDS.index(ABSENT)].argmin()]
             right += int(KINDS[int(decisive.argmax())] == question.kind)

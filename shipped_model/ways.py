@@ -14,8 +14,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from shipped_model.data import Ints, Page, Question, Span
-from shipped_model.practice import all_apart, half, places_loss
+from reproduction.loop import half_precision
+from shipped_model.data import Ints, Page, Span, TokenQuestion
+from shipped_model.practice import all_apart, places_loss
 from vcc.config import VccConfig
 from vcc.core.cut import visited_nodes
 from vcc.core.tree import SegmentTree
@@ -81,7 +82,7 @@ class ReadByVcc:
         questions = [question for page in pages for question in page.questions]
         steps: list[Step] = []
         config = replace(self.qa.config, budget=random.choice(BUDGETS))
-        with half(self.model):
+        with half_precision(self.model.device):
             logits, tree = self.forward(pages, config, steps.append)
         spans = loss_at(logits, [[(1 + a, 1 + b) for a, b in question.spans] for question in questions], self.each)
         compressed = spans + self.choosing * self.choosing_loss(questions, tree, steps)
@@ -92,7 +93,7 @@ class ReadByVcc:
         yield compressed + next(windows)
         yield from itertools.islice(windows, self.more)
 
-    def choosing_loss(self, questions: Sequence[Question], tree: SegmentTree, steps: Sequence[Step]) -> Tensor:
+    def choosing_loss(self, questions: Sequence[TokenQuestion], tree: SegmentTree, steps: Sequence[Step]) -> Tensor:
         """-log of each answer node's share of the score, beside that of all nodes without an answer."""
         gold = torch.zeros(len(questions), tree.counts[-1].shape[1], dtype=torch.bool)
         places = self.qa.places(tree.length).tolist()
@@ -176,7 +177,7 @@ class ReadByWindows:
         random.shuffle(chosen)
         for at in range(0, len(chosen), self.batch):
             pairs, spans = zip(*chosen[at : at + self.batch], strict=True)
-            with half(self.model):
+            with half_precision(self.model.device):
                 logits, first = self.forward(pairs)
             places = [[(f + a, f + b) for a, b in some] for f, some in zip(first, spans, strict=True)]
             yield loss_at(logits, places, self.each)

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[1] / "src" / "vcc"
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "vcc"
+RESEARCH = sorted(file for folder in ("reproduction", "shipped_model") for file in (ROOT / folder).rglob("*.py"))
 FILES = sorted(SOURCE.rglob("*.py"))
 
 # The floors of the house: what each rests on. It may import itself, these, and what these rest on.
@@ -17,6 +19,7 @@ RESTS_ON = {
     "errors": ("printable",),
     "files": ("errors",),
     "printable": (),
+    "checkout": ("errors",),
     "child_process": ("errors",),
     "cuda_graph": (),
     "has_triton": (),
@@ -36,11 +39,9 @@ RESTS_ON = {
     "chat": ("documents", "decoders"),
     "serve": ("documents", "version"),
     "fleet": ("documents",),
-    "baselines": ("hosts",),
-    "train": ("hosts", "tasks", "baselines"),
-    "bench": ("hosts", "tasks", "baselines", "version"),
-    "reproduce": ("train", "bench"),
-    "commands": ("chat", "serve", "fleet", "reproduce", "wrapping"),
+    "train": ("hosts", "tasks", "checkout"),
+    "bench": ("hosts", "tasks", "child_process", "checkout", "version"),
+    "commands": ("chat", "serve", "fleet", "train", "bench", "wrapping"),
     "cli": ("commands",),
     "__main__": ("cli",),
     # The public names; nothing inside imports them: each is taken from where it is defined.
@@ -58,11 +59,12 @@ def part_of(module: str) -> str:
 
 
 def name_of(file: Path) -> str:
-    relative = file.relative_to(SOURCE.parent).with_suffix("")
+    base = SOURCE.parent if file.is_relative_to(SOURCE) else ROOT
+    relative = file.relative_to(base).with_suffix("")
     return ".".join(part for part in relative.parts if part != "__init__")
 
 
-MODULES = {name_of(file) for file in FILES}
+MODULES = {name_of(file) for file in (*FILES, *RESEARCH)}
 
 
 def imports(file: Path) -> Iterator[tuple[str, bool]]:
@@ -87,7 +89,7 @@ def imports(file: Path) -> Iterator[tuple[str, bool]]:
 
 
 def of_ours(file: Path) -> set[str]:
-    return {module for module, _ in imports(file) if module.split(".")[0] == "vcc"}
+    return {module for module, _ in imports(file) if module.split(".")[0] in ("vcc", "reproduction", "shipped_model")}
 
 
 def circles(edges: Mapping[str, set[str]]) -> list[list[str]]:
@@ -111,12 +113,30 @@ def circles(edges: Mapping[str, set[str]]) -> list[list[str]]:
 def test_imports_point_one_way(file: Path) -> None:
     here = part_of(name_of(file))
     for module in of_ours(file):
+        assert module.split(".")[0] == "vcc", f"{name_of(file)} imports {module}, which the wheel does not have"
         assert part_of(module) in below(here), f"{name_of(file)} imports {module}: {here} does not rest on it"
+
+
+@pytest.mark.parametrize("file", RESEARCH, ids=name_of)
+def test_reproduction_does_not_import_the_shipped_model(file: Path) -> None:
+    if name_of(file).startswith("reproduction"):
+        assert not [module for module in of_ours(file) if module.startswith("shipped_model")]
+
+
+def test_no_class_name_is_defined_twice_in_research_code() -> None:
+    """Nor a name that the library has: one word, one thing."""
+    where: dict[str, list[str]] = {}
+    for file in (*FILES, *RESEARCH):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                where.setdefault(node.name, []).append(name_of(file))
+    ours = {name_of(file) for file in RESEARCH}
+    assert {name: files for name, files in where.items() if len(files) > 1 and ours & set(files)} == {}
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
     """Imports inside functions and those for type checkers count: a circle that is only put off is one."""
-    assert circles({name_of(file): of_ours(file) for file in FILES}) == []
+    assert circles({name_of(file): of_ours(file) for file in (*FILES, *RESEARCH)}) == []
 
 
 def test_circles_are_found() -> None:

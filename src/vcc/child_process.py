@@ -1,11 +1,15 @@
-"""A process of our own, started afresh and never forked, with a line to it: it may die, and the parent learns of it."""
+"""Processes of our own, started afresh and never forked: one may die, and the parent learns of it and goes on."""
 
+import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from multiprocessing.connection import Connection, Pipe
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any, TypeVar
 
 from vcc.errors import Failure
@@ -15,38 +19,44 @@ STARTS = 3
 START = "import sys; sys.path[:] = {path!r}; from {module} import {function}; {function}({line})"
 
 
-class ChildProcess:
-    """Runs `function(number)` of `module`, number being the file descriptor of its end of the line (`answer_to`).
+class OwnProcess:
+    """A command in a process of its own. It has no input and ignores Ctrl-C, which is the parent's to handle."""
 
-    It says `READY` when it is, within `starting` seconds. When its parent is gone, its line ends.
-    """
+    def __init__(
+        self,
+        command: Sequence[str],
+        stdout: Any = subprocess.DEVNULL,
+        stderr: Any = subprocess.DEVNULL,
+        environment: Mapping[str, str] | None = None,  # added to the parent's
+        descriptors: Sequence[int] = (),  # that it inherits
+    ) -> None:
+        self.process = subprocess.Popen(
+            command,
+            pass_fds=descriptors,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            env={**os.environ, **(environment or {})},
+            start_new_session=True,
+        )
 
-    def __init__(self, module: str, function: str, starting: float, stderr: Any = subprocess.DEVNULL) -> None:
-        self.name, self.starting, self.ready = f"{module}.{function}", starting, False
-        self.line, theirs = Pipe()
-        program = START.format(path=sys.path, module=module, function=function, line=theirs.fileno())
-        with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", program],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-                start_new_session=True,  # Ctrl-C is the parent's to deal with
-            )
+    @property
+    def code(self) -> int | None:
+        """Its exit code, negative for a signal; None while it runs."""
+        return self.process.poll()
 
-    def wait_until_ready(self) -> None:
-        if not self.ready:
-            with suppress(EOFError, OSError):
-                self.ready = self.line.poll(self.starting) and self.line.recv_bytes() == READY
-            if not self.ready:
-                ended = self.process.poll()
-                how = f"did not start within {self.starting:g} seconds" if ended is None else f"ended at once ({ended})"
-                raise Failure(f"a process ({self.name}) {how}")
+    def how_it_ended(self, seconds: float = 10) -> str:
+        """In words, of a process that is ending."""
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
+        code = self.process.returncode
+        if code is None:
+            return "has not ended"
+        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
     def finish(self, seconds: float = 10) -> None:
-        """Hang up, and let it end by itself; it is made to if it does not."""
-        self.line.close()
+        """Ask it to end, and make it end if it does not."""
+        self.process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(seconds)
         self.end()
@@ -54,15 +64,57 @@ class ChildProcess:
     def end(self) -> None:
         self.process.kill()
         self.process.wait()
+
+
+class ChildProcess(OwnProcess):
+    """Runs `function(number)` of `module`, number being the file descriptor of its end of the line (`answer_to`).
+
+    It says `READY` when it is, within `starting` seconds. When its parent is gone, its line ends.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        function: str,
+        starting: float,
+        stdout: Any = subprocess.DEVNULL,
+        stderr: Any = subprocess.DEVNULL,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name, self.starting, self.ready = f"{module}.{function}", starting, False
+        self.line, theirs = Pipe()
+        with theirs:
+            number = theirs.fileno()
+            program = START.format(path=sys.path, module=module, function=function, line=number)
+            super().__init__([sys.executable, "-c", program], stdout, stderr, environment, [number])
+
+    def wait_until_ready(self) -> None:
+        if not self.ready:
+            with suppress(EOFError, OSError):
+                self.ready = self.line.poll(self.starting) and self.line.recv_bytes() == READY
+            if not self.ready:
+                ended = self.code
+                how = f"did not start within {self.starting:g} seconds" if ended is None else f"ended at once ({ended})"
+                raise Failure(f"a process ({self.name}) {how}")
+
+    def finish(self, seconds: float = 10) -> None:
+        """Hang up and let it end by itself; make it end if it does not."""
+        self.line.close()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
+        self.end()
+
+    def end(self) -> None:
+        super().end()
         self.line.close()
 
 
-Child = TypeVar("Child", bound=ChildProcess)
+AnyChild = TypeVar("AnyChild", bound=ChildProcess)
 
 
-def started(make: Callable[[], Child]) -> Child:
-    """A new process, ready. What kills one that has had nothing to do yet is not on the account of what it was to do:
-    another is started."""
+def started(make: Callable[[], AnyChild]) -> AnyChild:
+    """Return a new process that is ready. If one is killed before it had anything to do, another is started: its work
+    is not to blame."""
     for attempt in count(1):
         child = make()
         try:
@@ -78,3 +130,19 @@ def started(make: Callable[[], Child]) -> Child:
 def answer_to(number: int) -> Connection:
     """A child's end of the line."""
     return Connection(number)
+
+
+def heard_from(line: Connection) -> "SimpleQueue[bytes]":
+    """What comes in on a child's line. A thread listens: when the parent is gone, it ends this process, whatever this
+    process is busy with."""
+    heard: SimpleQueue[bytes] = SimpleQueue()
+
+    def listen() -> None:
+        while True:
+            try:
+                heard.put(line.recv_bytes())
+            except (EOFError, OSError):
+                os._exit(1)
+
+    Thread(target=listen, daemon=True).start()
+    return heard

@@ -14,9 +14,9 @@ from vcc.bench import measure as measuring
 from vcc.bench import report, stages
 from vcc.bench.contenders import CONTENDERS, OURS, PADDING, SIZES, Kernels, attention_of, build, inputs, reading
 from vcc.bench.kernels import Kernel
-from vcc.bench.measure import Cell, measure, median_ms, memory_limit
+from vcc.bench.measure import BenchCell, measure, median_ms, memory_limit
 from vcc.bench.report import Run
-from vcc.bench.settings import PRESETS, Settings
+from vcc.bench.settings import PRESETS, BenchSettings
 from vcc.bench.stages import Profile, profile
 from vcc.commands.bench import bench
 from vcc.commands.options import call
@@ -24,7 +24,7 @@ from vcc.errors import UsageError
 from vcc.hosts.bert import BertHost
 
 CPU = torch.device("cpu")
-TINY = Settings(("vcc-bert", "bert"), (256, 768), "tiny", "fp32", "cpu", True)
+TINY = BenchSettings(("vcc-bert", "bert"), (256, 768), "tiny", "fp32", "cpu", True)
 # The pattern every contender runs at 768 tokens, written down by hand.
 PATTERNS = {
     **dict.fromkeys(("vcc-roberta", "vcc-t5", "vcc-modernbert", "vcc-bert"), "compressed"),
@@ -50,14 +50,14 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def example_run() -> Run:
     """A run with every kind of outcome, its numbers all different."""
     cells = (
-        Cell("vcc-bert", 256, "forward", "measured", "compressed, eager", 243, 2.51, 9, 0.31, 0.11),
-        Cell("vcc-bert", 256, "training", "measured", "compressed, eager", 243, 7.53, 9, 0.62, 0.12),
-        Cell("bert", 256, "forward", "measured", "full, eager", 256, 5.02, 9, 0.43, 0.13),
-        Cell("bert", 256, "training", "out of memory"),
-        Cell("vcc-bert", 768, "forward", "failed: ValueError: odd"),
-        Cell("vcc-bert", 768, "training", "skipped: 77 s predicted"),
-        Cell("bert", 768, "forward", "measured", "full, eager", 768, 44.4, 9, 12.34, 0.14),
-        Cell("bert", 768, "training", "out of memory"),
+        BenchCell("vcc-bert", 256, "forward", "measured", "compressed, eager", 243, 2.51, 9, 0.31, 0.11),
+        BenchCell("vcc-bert", 256, "training", "measured", "compressed, eager", 243, 7.53, 9, 0.62, 0.12),
+        BenchCell("bert", 256, "forward", "measured", "full, eager", 256, 5.02, 9, 0.43, 0.13),
+        BenchCell("bert", 256, "training", "out of memory"),
+        BenchCell("vcc-bert", 768, "forward", "failed: ValueError: odd"),
+        BenchCell("vcc-bert", 768, "training", "skipped: 77 s predicted"),
+        BenchCell("bert", 768, "forward", "measured", "full, eager", 768, 44.4, 9, 12.34, 0.14),
+        BenchCell("bert", 768, "training", "out of memory"),
     )
     cells = (replace(cells[0], kernels=(Kernel("gemm<4, float>", 7, 1.6), Kernel("all others", 31, 0.4))), *cells[1:])
     stages = (Profile("vcc-bert", 256, "forward", 4.0, {"choose": 1.0, "rest": 3.0}),)
@@ -216,8 +216,8 @@ def test_a_measurement_is_kept_if_its_profile_fails(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_cell_is_skipped_only_if_a_limit_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def pretended(name: str, n: int, mode: str, settings: Settings) -> tuple[Cell, None]:
-        return Cell(name, n, mode, "measured", "full, eager", n, ms=2000.0, runs=1), None
+    def pretended(name: str, n: int, mode: str, settings: BenchSettings) -> tuple[BenchCell, None]:
+        return BenchCell(name, n, mode, "measured", "full, eager", n, ms=2000.0, runs=1), None
 
     monkeypatch.setattr("vcc.bench.cells.measure_and_profile", pretended)
     outcomes = {}

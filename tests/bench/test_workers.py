@@ -13,16 +13,16 @@ import pytest
 import torch
 
 from vcc.bench import report
-from vcc.bench.measure import OUT_OF_MEMORY, Cell
-from vcc.bench.settings import Settings
-from vcc.bench.workers import Job, Outcome, wave
+from vcc.bench.measure import OUT_OF_MEMORY, BenchCell
+from vcc.bench.settings import BenchSettings
+from vcc.bench.workers import CellKey, Outcome, wave
 from vcc.commands.bench import bench
 
 ROOT = Path(__file__).parents[2]
-TINY = Settings(("bert",), (64,), "tiny", "fp32", "cpu", False)
+TINY = BenchSettings(("bert",), (64,), "tiny", "fp32", "cpu", False)
 
 
-def work(name: str, n: int, mode: str, settings: Settings, ready: Callable[[], None]) -> Outcome:
+def work(name: str, n: int, mode: str, settings: BenchSettings, ready: Callable[[], None]) -> Outcome:
     """Stands in for a measurement, in the child; what happens is noted in a file, a line each."""
     note(f"{name} prepared")
     if name == "killed":
@@ -31,14 +31,14 @@ def work(name: str, n: int, mode: str, settings: Settings, ready: Callable[[], N
         print("stuck", flush=True)
         time.sleep(1000)
     if name == "large" and settings.workers > 1:
-        return Cell(name, n, mode, OUT_OF_MEMORY), None
+        return BenchCell(name, n, mode, OUT_OF_MEMORY), None
     ready()
     note(f"{name} begins")
     if name == "exits":
         os._exit(3)
     note(f"{name} ends")
     seen = f"{torch.get_num_threads()} threads, {os.environ['TORCHINDUCTOR_COMPILE_THREADS']} to compile"
-    return Cell(name, n, mode, "measured", seen, n, ms=2000.0, runs=settings.workers), None
+    return BenchCell(name, n, mode, "measured", seen, n, ms=2000.0, runs=settings.workers), None
 
 
 def note(line: str) -> None:
@@ -55,7 +55,7 @@ def test_one_is_measured_at_a_time_and_what_dies_or_does_not_fit_stops_no_one(
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     monkeypatch.setattr(os, "cpu_count", lambda: 11)
     names = ("large", "exits", "killed", "fine")
-    found = {cell.model: cell for cell, _ in wave([Job(name, 64, "forward") for name in names], TINY, work)}
+    found = {cell.model: cell for cell, _ in wave([CellKey(name, 64, "forward") for name in names], TINY, work)}
     assert {name: cell.outcome for name, cell in found.items()} == {
         "killed": "failed: its process was killed by SIGKILL before it was ready",
         "exits": "failed: its process ended with exit code 3 before it was measured",
@@ -72,13 +72,13 @@ def test_one_is_measured_at_a_time_and_what_dies_or_does_not_fit_stops_no_one(
 
 
 def test_one_that_is_never_ready_is_given_up() -> None:
-    (outcome,) = wave([Job("stuck", 64, "forward")], replace(TINY, patience=0.1), work)
-    assert outcome == (Cell("stuck", 64, "forward", "failed: not ready in time"), None)
+    (outcome,) = wave([CellKey("stuck", 64, "forward")], replace(TINY, patience=0.1), work)
+    assert outcome == (BenchCell("stuck", 64, "forward", "failed: not ready in time"), None)
 
 
 @pytest.mark.slow
 def test_children_end_when_their_parent_is_killed() -> None:
-    code = "from tests.bench.test_workers import *; next(wave([Job('stuck', 64, 'forward')], TINY, work))"
+    code = "from tests.bench.test_workers import *; next(wave([CellKey('stuck', 64, 'forward')], TINY, work))"
     paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     environment = {**os.environ, "PYTHONPATH": paths}
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=environment, stdout=subprocess.PIPE) as parent:
@@ -101,9 +101,9 @@ def test_a_limit_is_kept_by_waves(
 ) -> None:
     seen = []
 
-    def pretended(jobs: list[Job], settings: Settings) -> Iterator[Outcome]:
+    def pretended(jobs: list[CellKey], settings: BenchSettings) -> Iterator[Outcome]:
         seen.append([job.length for job in jobs])
-        yield from ((Cell(*job, "measured", ms=2000.0, runs=1), None) for job in jobs)
+        yield from ((BenchCell(*job, "measured", ms=2000.0, runs=1), None) for job in jobs)
 
     monkeypatch.setattr("vcc.bench.cells.wave", pretended)
     run = bench(preset="cpu", models=("bert", "t5"), lengths=(64, 128), limit=limit, workers=3, out=tmp_path)

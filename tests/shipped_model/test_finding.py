@@ -5,7 +5,7 @@ import math
 import numpy as np
 import torch
 
-from shipped_model.data import Question, Unit
+from shipped_model.data import TokenQuestion, Unit
 from shipped_model.finding import LONGEST, Pairs, PairStream, finding_loss
 from tests.shipped_model.test_ways import by_vcc
 from vcc.core.tree import flatten_tree
@@ -40,7 +40,7 @@ def test_passages_hold_an_answer_and_stand_once_in_a_batch() -> None:
     for i in range(50):
         ids = rng.integers(300, 900, 900)
         ids[400 + i : 402 + i] = 200 + i
-        units.append(Unit(ids, (Question(np.array([7]), ((400 + i, 401 + i),)),) * 3, owner=i // 2))
+        units.append(Unit(ids, (TokenQuestion(np.array([7]), ((400 + i, 401 + i),)),) * 3, owner=i // 2))
     batch = next(iter(PairStream({"squad11_train": units}, pairs=100)))
     assert len(batch.passages) == len({passage.tobytes() for passage in batch.passages}) <= 50
     assert all(len(passage) == LONGEST and (passage < 300).sum() == 2 for passage in batch.passages)

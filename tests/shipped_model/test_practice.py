@@ -9,7 +9,7 @@ import torch
 from transformers import BertConfig, BertForQuestionAnswering
 
 from shipped_model import practice
-from shipped_model.data import Question, Unit
+from shipped_model.data import TokenQuestion, Unit
 from shipped_model.practice import Practice, Taught, all_apart, places_loss, practice_loss
 from vcc.data.features import Frame
 
@@ -23,7 +23,7 @@ def made(length: int, number: int = 6) -> Practice:
     for i in range(number):
         ids = rng.integers(300, 400, length)
         ids[10 + i : 12 + i] = 200 + i
-        units.append(Unit(ids, (Question(np.array([7, 8, 9]), ((10 + i, 11 + i),), number=i),), owner=i // 3))
+        units.append(Unit(ids, (TokenQuestion(np.array([7, 8, 9]), ((10 + i, 11 + i),), number=i),), owner=i // 3))
     places = np.stack([np.array([[10 + i, 3], [11 + i, 4]]) for i in range(number)], 1)  # (2, Q, 2)
     taught = {"a_train": Taught(places, np.full((2, number, 2), 0.4), np.full((2, number), 0.2))}
     filler = [rng.integers(500, 600, 5000)]

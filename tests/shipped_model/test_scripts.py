@@ -10,7 +10,7 @@ import torch
 from transformers import BertConfig, BertForQuestionAnswering
 
 from shipped_model import find, prepare, score, speed, teacher, train, verdicts
-from shipped_model.data import Mixture, Prepared, Question, Unit, save
+from shipped_model.data import Mixture, TokenQuestion, TokenSets, Unit, save
 from tests.documents import small_model
 from vcc.commands.options import call
 from vcc.documents.shipped import load_asker
@@ -46,7 +46,11 @@ def test_every_script_knows_its_options(name: str, capsys: pytest.CaptureFixture
 
 def units(number: int, length: int, seed: int) -> tuple[Unit, ...]:
     rng = np.random.default_rng(seed)
-    asked = (Question(np.array([7, 8]), ((3, 5),)), Question(np.array([9]), ((3, 5),)), Question(np.array([10]), ()))
+    asked = (
+        TokenQuestion(np.array([7, 8]), ((3, 5),)),
+        TokenQuestion(np.array([9]), ((3, 5),)),
+        TokenQuestion(np.array([10]), ()),
+    )
     return tuple(Unit(rng.integers(5, 60, length), asked, i) for i in range(number))
 
 
@@ -57,7 +61,7 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     sets = {f"{name}_train": units(12, 120, seed) for seed, name in enumerate(names)}
     sets |= {f"{name}_validation": units(2, 150, seed) for seed, name in enumerate(("cuad", "squad", "hotpot"))}
     book = np.random.default_rng(9).integers(5, 60, 20_000)
-    save(Prepared(sets, {"train": book, "validation": book}), tmp_path / "tokens.npz.xz")
+    save(TokenSets(sets, {"train": book, "validation": book}), tmp_path / "tokens.npz.xz")
     torch.manual_seed(0)
     BertForQuestionAnswering(
         BertConfig(vocab_size=100, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16)

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, LlamaConfig, LlamaModel, PreTrainedTokenizerFast
 
 from shipped_model import teacher
-from shipped_model.data import ASKED, TWISTED, Prepared, Question, Unit, load, save
+from shipped_model.data import ASKED, TWISTED, TokenQuestion, TokenSets, Unit, load, save
 from shipped_model.practice import Practice, load_taught
 from shipped_model.prepare import to_units
 from tests.documents import small_model
@@ -57,9 +57,9 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path
     asked, prepared, smollm = examples(), tmp_path / "prepared", tmp_path / "smollm"
     small_model.tokenizer().save_pretrained(prepared)
     units, _ = to_units(SET, asked, small_model.tokenizer())
-    twisted = Question(np.array([7, 8]), (), TWISTED)
+    twisted = TokenQuestion(np.array([7, 8]), (), TWISTED)
     units = tuple(replace(unit, questions=tuple(x for q in unit.questions for x in (twisted, q))) for unit in units)
-    save(Prepared({SET: units}, {}), prepared / "tokens.npz.xz")
+    save(TokenSets({SET: units}, {}), prepared / "tokens.npz.xz")
     tokenizer = byte_tokenizer([e.document for e in asked])
     tokenizer.save_pretrained(smollm)
     torch.manual_seed(0)
@@ -170,7 +170,7 @@ def test_other_data_than_the_prepared_are_refused(folders: tuple[Path, Path]) ->
 
 def test_the_clock_ends_the_lessons_and_the_loss_falls() -> None:
     ids = np.arange(10, 30)
-    units = {SET: tuple(Unit(np.roll(ids, i), (Question(np.array([5 + i]), ((i, i + 1),)),), i) for i in range(4))}
+    units = {SET: tuple(Unit(np.roll(ids, i), (TokenQuestion(np.array([5 + i]), ((i, i + 1),)),), i) for i in range(4))}
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=50, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2

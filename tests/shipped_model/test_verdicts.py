@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from shipped_model import verdicts
-from shipped_model.data import ABSENT, CONTRADICTED, SENTENCE_END, SUPPORTED, Question, Unit
+from shipped_model.data import ABSENT, CONTRADICTED, SENTENCE_END, SUPPORTED, TokenQuestion, Unit
 from shipped_model.verdicts import KINDS, StatementStream, load_head, new_head, save_head, verdict_loss
 from tests.shipped_model.test_practice import FRAME
 from tests.shipped_model.test_ways import model
@@ -16,7 +16,7 @@ def contract(kind: int, owner: int) -> Unit:
     ids = np.full(3000, 500 + owner)
     ids[1500:1510] = 40 + owner
     spans = () if kind == ABSENT else ((1500, 1509),)
-    return Unit(ids, (Question(np.array([7, 8, owner]), spans, kind),), owner)
+    return Unit(ids, (TokenQuestion(np.array([7, 8, owner]), spans, kind),), owner)
 
 
 def test_a_window_decides_only_with_the_clause_in_it() -> None:
@@ -37,7 +37,9 @@ def test_a_statement_is_supported_where_its_own_answer_stands() -> None:
     for i in range(4):
         ids = np.arange(60) + 300 + 100 * i
         ids[[19, 39, 59]] = SENTENCE_END
-        units.append(Unit(ids, (Question(np.array([7]), ((25, 26),)), Question(np.array([8]), ((45, 46),))), owner=0))
+        units.append(
+            Unit(ids, (TokenQuestion(np.array([7]), ((25, 26),)), TokenQuestion(np.array([8]), ((45, 46),))), owner=0)
+        )
     stream, chance = StatementStream({"squad11_train": units}, FRAME), random.Random(0)
     found = {kind: 0 for kind in KINDS}
     for _ in range(400):

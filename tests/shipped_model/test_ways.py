@@ -19,8 +19,8 @@ from shipped_model.data import (
     Haystack,
     Mixture,
     Page,
-    Prepared,
-    Question,
+    TokenQuestion,
+    TokenSets,
     Unit,
     hide,
     load,
@@ -37,7 +37,7 @@ SETTINGS = vcc.VccConfig(
     scales=(32, 8, 1), budget=(3, 4), window=24, window_layers=1, vip_window="own", explore=0.0, dense_below=25
 )
 CLS, SEP = 2, 3  # of the small tokenizer
-QUESTIONS = (Question(np.array([300, 301]), ((5, 7),)), Question(np.array([302, 303, 304, 305]), ()))
+QUESTIONS = (TokenQuestion(np.array([300, 301]), ((5, 7),)), TokenQuestion(np.array([302, 303, 304, 305]), ()))
 
 
 def model(settings: vcc.VccConfig | None = SETTINGS) -> BertForQuestionAnswering:
@@ -108,7 +108,7 @@ def test_every_way_learns_from_pages_and_finds_spans_inside_them() -> None:
 
 def test_the_loss_is_that_of_the_right_places_in_the_logits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Questions with one answer, with two, and without, on a page that fits into a window."""
-    asked = (*QUESTIONS, Question(np.array([306]), ((2, 2), (9, 12))))
+    asked = (*QUESTIONS, TokenQuestion(np.array([306]), ((2, 2), (9, 12))))
     small = replace(page(30), questions=asked)
     monkeypatch.setattr("shipped_model.ways.BUDGETS", (SETTINGS.budget,))
     compressed, windows = by_vcc(), by_windows(size=64, stride=32)
@@ -125,7 +125,7 @@ def test_the_loss_is_that_of_the_right_places_in_the_logits(monkeypatch: pytest.
         torch.testing.assert_close(next(way.losses([small])), torch.stack(terms).mean(), atol=1e-5, rtol=1e-5)
 
 
-def alone(untouched: BertForQuestionAnswering, question: Question, read: Page) -> torch.Tensor:
+def alone(untouched: BertForQuestionAnswering, question: TokenQuestion, read: Page) -> torch.Tensor:
     """Logits (1 + n, 2) of [CLS] and of the page, from one window."""
     first = len(question.ids) + 2
     ids = torch.tensor([[CLS, *question.ids, SEP, *read.ids, SEP]])
@@ -168,9 +168,9 @@ def units(number: int, owners: int, length: int, start: int) -> tuple[Unit, ...]
             Unit(
                 ids,
                 (
-                    Question(np.array([i]), spans),
-                    Question(np.array([i, i]), spans, REWORDED),
-                    Question(np.array([i, 9]), (), TWISTED),
+                    TokenQuestion(np.array([i]), spans),
+                    TokenQuestion(np.array([i, i]), spans, REWORDED),
+                    TokenQuestion(np.array([i, 9]), (), TWISTED),
                 ),
                 i % owners,
             )
@@ -179,7 +179,7 @@ def units(number: int, owners: int, length: int, start: int) -> tuple[Unit, ...]
 
 
 @pytest.fixture(scope="module")
-def prepared() -> Prepared:
+def prepared() -> TokenSets:
     contracts = tuple(Unit(u.ids, u.questions[:2], u.owner) for u in units(8, 8, 3000, 0))
     sets = {
         "cuad_train": contracts,
@@ -188,10 +188,10 @@ def prepared() -> Prepared:
         "hotpot_train": units(3, 3, 200, 50_000),
         "musique_train": units(3, 3, 200, 52_000),
     }
-    return Prepared(sets, {"train": np.arange(20_000) % 997})
+    return TokenSets(sets, {"train": np.arange(20_000) % 997})
 
 
-def test_prepared_data_survive_the_file(prepared: Prepared, tmp_path: Path) -> None:
+def test_prepared_data_survive_the_file(prepared: TokenSets, tmp_path: Path) -> None:
     save(prepared, tmp_path / "tokens.xz")
     back = load(tmp_path / "tokens.xz")
     for name, some in prepared.units.items():
@@ -201,7 +201,7 @@ def test_prepared_data_survive_the_file(prepared: Prepared, tmp_path: Path) -> N
                 assert (q.ids == r.ids).all() and (q.spans, q.kind) == (r.spans, r.kind)
 
 
-def test_hidden_units_are_where_they_are_said_to_be(prepared: Prepared) -> None:
+def test_hidden_units_are_where_they_are_said_to_be(prepared: TokenSets) -> None:
     some, chance = prepared.units["squad11_train"][:3], random.Random(0)
     ids, starts = hide(some, Haystack(prepared.books["train"], prepared.units["squad11_train"]), 5000, chance)
     assert 5000 <= len(ids) <= 5200
@@ -210,7 +210,7 @@ def test_hidden_units_are_where_they_are_said_to_be(prepared: Prepared) -> None:
 
 
 @pytest.mark.parametrize("progress", [0.0, 0.3, 1.0])
-def test_batches_fit_and_their_answers_are_in_place(prepared: Prepared, progress: float, tmp_path: Path) -> None:
+def test_batches_fit_and_their_answers_are_in_place(prepared: TokenSets, progress: float, tmp_path: Path) -> None:
     save(prepared, tmp_path / "tokens.xz")  # numbers the questions
     mixture = Mixture(load(tmp_path / "tokens.xz"), tokens=12_000, shortest=600, longest=9000, progress=progress)
     kinds = set()

@@ -5,6 +5,7 @@ torchrun --nproc-per-node 2 tests/train/marked.py OUT '{"fsdp": true}'
 
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch.nn.functional import cross_entropy
 from transformers import BertConfig, BertForQuestionAnswering, PreTrainedModel, set_seed
 
 import vcc
+from vcc.train.record import RunRecord
 from vcc.train.run import Training, fit, settle
 
 LENGTH, VOCABULARY = 24, 50
@@ -76,13 +78,22 @@ def model(seed: int = 0, dropout: float = 0.1) -> PreTrainedModel:
     return vcc.wrap(plain, vcc.VccConfig((4, 1), (2,), window=8, window_layers=1, explore=explore, dense_below=0))
 
 
+@dataclass(frozen=True, kw_only=True)
+class MarkedRecord(RunRecord):
+    task: str = "marked"
+    dropout: float
+
+
 def train(out: Path, dropout: float = 0.1, network: PreTrainedModel | None = None, **options: Any) -> Path:
     """A few seconds of training; the last checkpoint."""
     training = Training(out=out, **{"steps": 12, "save_every": 3, "log_every": 2, "device": "cpu", **options})
     data = Marked()
     settled = settle(training, Suggested(), len(data))
     network = network or model(training.seed, dropout)
-    return fit(settled, {"task": "marked", "dropout": dropout}, network, Find(), data, None, LENGTH)
+    record = MarkedRecord(
+        recipe="marked", model="marked", fresh=True, vcc=None, length=LENGTH, data="37", source=None, dropout=dropout
+    )
+    return fit(settled, record, network, Find(), data, None, LENGTH)
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ def test_a_preset_decides_what_is_not_said_and_nothing_else(tmp_path: Path, caps
     assert main([*start, "--out", str(tmp_path / "run"), "--preset", "roberta-512", "--lr", "0.5"]) == 0
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert record["fresh"] is True and record["vcc"] is None and record["hiding"]["ratio"] == 0.15
-    assert (record["lr"], record["warmup"], record["length"]) == (0.5, 24_000, 60)
+    assert (record["lr"], record["warmup"], record["length"]) == (0.5, 1_000, 60)
     capsys.readouterr()
     assert main([*start, "--out", str(tmp_path / "no"), "--preset", "t5"]) == 2
     assert "--preset t5 is for an encoder-decoder" in capsys.readouterr().err

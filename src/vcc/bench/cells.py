@@ -2,19 +2,19 @@
 
 from collections.abc import Generator
 
-from vcc.bench.measure import Cell
-from vcc.bench.settings import Settings
+from vcc.bench.measure import BenchCell
+from vcc.bench.settings import BenchSettings
 from vcc.bench.stages import measure_and_profile
-from vcc.bench.workers import Job, Outcome, wave
+from vcc.bench.workers import CellKey, Outcome, wave
 
 
-def outcomes(settings: Settings) -> Generator[Outcome, None, None]:
+def outcomes(settings: BenchSettings) -> Generator[Outcome, None, None]:
     """What came of every cell: lengths in the order in which they were given, at each all models in both modes."""
     modes = ("forward", "training") if settings.training else ("forward",)
-    jobs = [Job(model, length, mode) for length in settings.lengths for model in settings.models for mode in modes]
-    done: list[Cell] = []
+    jobs = [CellKey(model, length, mode) for length in settings.lengths for model in settings.models for mode in modes]
+    done: list[BenchCell] = []
     while jobs:
-        now: list[Job] = []
+        now: list[CellKey] = []
         # With a limit, a wave has one length: what it takes must be known before a longer one is let in.
         while jobs and len(now) < settings.workers:
             if settings.limit is not None and now and now[0].length != jobs[0].length:
@@ -30,8 +30,8 @@ def outcomes(settings: Settings) -> Generator[Outcome, None, None]:
             yield outcome
 
 
-def skipped(job: Job, done: list[Cell], limit: float | None) -> Cell | None:
+def skipped(job: CellKey, done: list[BenchCell], limit: float | None) -> BenchCell | None:
     """The place holder of a cell that shorter ones of the same model predict to take longer than the limit, if any."""
     before = [cell for cell in done if (cell.model, cell.mode) == (job.model, job.mode) and cell.length < job.length]
     seconds = max(((cell.ms or 0) / 1e3 * (job.length / cell.length) ** 2 for cell in before), default=0.0)
-    return None if limit is None or seconds <= limit else Cell(*job, f"skipped: {seconds:.0f} s predicted")
+    return None if limit is None or seconds <= limit else BenchCell(*job, f"skipped: {seconds:.0f} s predicted")

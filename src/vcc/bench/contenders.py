@@ -10,8 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.led.modeling_led import LEDEncoder
 
-from vcc.baselines.block_models import KEY, restore_blocks
-from vcc.baselines.patterns import BigBird, Mra, Pattern
+from vcc.checkout import has_research, research
 from vcc.config import VccConfig
 from vcc.hosts.compile import compile_seconds
 from vcc.hosts.wrap import wrap
@@ -84,9 +83,15 @@ def modernbert_like(size: Size, n: int) -> dict[str, Any]:
     return bert_like(size, n, **words) | {"intermediate_size": size.inner * 3 // 8}
 
 
-def in_blocks(pattern: Callable[..., Pattern], **settings: int | None) -> dict[str, Any]:
+def block_pattern(pattern: str, **settings: int | None) -> dict[str, Any]:
     """Block attention of ours, as a configuration asks for it."""
-    return {KEY: pattern(**{name: value for name, value in settings.items() if value is not None}).to_dict()}
+    given = {name: value for name, value in settings.items() if value is not None}
+    made = baselines("patterns").PATTERNS[pattern](**given)
+    return {baselines("block_models").KEY: made.to_dict()}
+
+
+def baselines(module: str) -> Any:
+    return research(f"baselines.{module}", f"a model of {', '.join(BLOCKS)}")
 
 
 def up_to(step: int, n: int) -> int:
@@ -104,6 +109,7 @@ class Contender:
     ours: bool = False
     global_first: bool = False  # wants to be told which tokens see everything: the first
     whole: Any = None  # of an encoder-decoder, the class of all of it
+    in_blocks: bool = False  # its attention is one of the research code's, which only a checkout has
     # Of its configuration, by how it is told to attend; what stands there as None is left as it is.
     tuned: Callable[[Options], dict[str, Any]] = lambda options: {}
 
@@ -166,19 +172,23 @@ PEERS = {
         hf.RobertaConfig,
         lambda size, n: bert_like(size, n + 2),
         "block-sparse (ours)",
-        tuned=lambda options: in_blocks(BigBird, block=options.block, random=options.random_blocks),
+        in_blocks=True,
+        tuned=lambda options: block_pattern("bigbird", block=options.block, random=options.random_blocks),
     ),
     "mra": Contender(
         hf.RobertaModel,
         hf.RobertaConfig,
         lambda size, n: bert_like(size, n + 2),
         "multi-resolution (ours)",
-        tuned=lambda options: in_blocks(Mra, block=options.block, per_row=options.exact_blocks),
+        in_blocks=True,
+        tuned=lambda options: block_pattern("mra", block=options.block, per_row=options.exact_blocks),
     ),
     "modernbert": Contender(hf.ModernBertModel, hf.ModernBertConfig, modernbert_like, "full and local"),
 }
 OURS = {f"vcc-{name}": replace(PEERS[name], ours=True) for name in ("roberta", "t5", "modernbert", "bert")}
 CONTENDERS = OURS | PEERS
+BLOCKS = [name for name, contender in CONTENDERS.items() if contender.in_blocks]
+OFFERED = [name for name in CONTENDERS if has_research() or name not in BLOCKS]
 
 
 def reading(n: int, options: Options = Options()) -> tuple[int, VccConfig]:  # noqa: B008  it is frozen
@@ -212,7 +222,9 @@ def build(
             setattr(config, option, dropout)
     whole = has_decoder(name) and options.part != "encoder"
     with device:
-        model = restore_blocks((contender.whole if whole else contender.model)._from_config(config, dtype=dtype))
+        model = (contender.whole if whole else contender.model)._from_config(config, dtype=dtype)
+    if contender.in_blocks:
+        model = baselines("block_models").restore_blocks(model)
     return wrap(model, reading(n, options)[1]) if contender.ours else model
 
 

@@ -14,7 +14,7 @@ import torch
 
 from vcc.bench.contenders import OURS, SIZES, Kernels, attention_of, build, inputs
 from vcc.bench.kernels import Kernel, busiest
-from vcc.bench.settings import Settings
+from vcc.bench.settings import BenchSettings
 from vcc.errors import is_out_of_memory
 from vcc.hosts.compile import compile as compile_ours
 
@@ -27,7 +27,7 @@ OUT_OF_MEMORY = "out of memory"
 
 
 @dataclass(frozen=True)
-class Cell:
+class BenchCell:
     """What came of it. The outcome is "measured", "out of memory", or "failed" or "skipped" and why."""
 
     model: str
@@ -50,7 +50,9 @@ class Cell:
         return None if self.ms is None else self.ms / self.batch
 
 
-def measure(name: str, n: int, mode: str, settings: Settings, ready: Callable[[], None] = lambda: None) -> Cell:
+def measure(
+    name: str, n: int, mode: str, settings: BenchSettings, ready: Callable[[], None] = lambda: None
+) -> BenchCell:
     """Build one model, run it and time it; if that fails, the cell's outcome says why.
 
     `ready` is called between preparing (building, compiling, the first calls) and timing. A worker waits in it until
@@ -62,10 +64,10 @@ def measure(name: str, n: int, mode: str, settings: Settings, ready: Callable[[]
     result = alone(lambda: measured(name, n, mode, settings, device, ready), settings)
     if result == OUT_OF_MEMORY and settings.fit and settings.batch > 1:  # repeated or compiled, it needs a little more
         return measure(name, n, mode, replace(settings, fit=False, batch=settings.batch // 2), ready)
-    return Cell(name, n, mode, result, batch=settings.batch) if isinstance(result, str) else result
+    return BenchCell(name, n, mode, result, batch=settings.batch) if isinstance(result, str) else result
 
 
-def largest_batch(name: str, n: int, mode: str, settings: Settings) -> int:
+def largest_batch(name: str, n: int, mode: str, settings: BenchSettings) -> int:
     """The largest power of two of sequences that fit into memory, not compiled; 1 where none does."""
     device, batch = torch.device(settings.device), 1
     while batch < MOST:
@@ -76,7 +78,7 @@ def largest_batch(name: str, n: int, mode: str, settings: Settings) -> int:
     return batch
 
 
-def alone(work: Callable[[], Result], settings: Settings) -> Result | str:
+def alone(work: Callable[[], Result], settings: BenchSettings) -> Result | str:
     """The result of the work, or why there is none; nothing of it stays behind in memory."""
     device = torch.device(settings.device)
     try:
@@ -91,7 +93,9 @@ def alone(work: Callable[[], Result], settings: Settings) -> Result | str:
     return result
 
 
-def measured(name: str, n: int, mode: str, settings: Settings, device: torch.device, ready: Callable[[], None]) -> Cell:
+def measured(
+    name: str, n: int, mode: str, settings: BenchSettings, device: torch.device, ready: Callable[[], None]
+) -> BenchCell:
     before = process_bytes("VmRSS")
     reset_peak(device)
     step, model, given = prepare(name, n, mode, settings, device)
@@ -122,11 +126,11 @@ def measured(name: str, n: int, mode: str, settings: Settings, device: torch.dev
         except Exception as error:  # the measurement is good all the same
             busy = (Kernel(f"none: {why(error)}", 0, 0.0),)
     single = ms if call is None else call
-    return Cell(name, n, mode, "measured", attention, tokens, ms, runs, gib, first, single, busy, settings.batch)
+    return BenchCell(name, n, mode, "measured", attention, tokens, ms, runs, gib, first, single, busy, settings.batch)
 
 
 def prepare(
-    name: str, n: int, mode: str, settings: Settings, device: torch.device
+    name: str, n: int, mode: str, settings: BenchSettings, device: torch.device
 ) -> tuple[Callable[[], None], Any, dict[str, Any]]:
     """The step to be timed, the model it runs, and its input."""
     dtype = torch.bfloat16 if settings.precision == "bf16" else torch.float32

@@ -15,8 +15,8 @@ from rich.table import Table
 
 from vcc.bench.contenders import DENSE, OURS
 from vcc.bench.kernels import Kernel
-from vcc.bench.measure import OUT_OF_MEMORY, Cell
-from vcc.bench.settings import Settings
+from vcc.bench.measure import OUT_OF_MEMORY, BenchCell
+from vcc.bench.settings import BenchSettings
 from vcc.bench.stages import Profile
 from vcc.files import write_whole
 from vcc.version import __version__
@@ -34,14 +34,14 @@ class Run:
 
     machine: dict[str, Any]
     versions: dict[str, str]
-    settings: Settings
-    cells: tuple[Cell, ...] = ()
+    settings: BenchSettings
+    cells: tuple[BenchCell, ...] = ()
     profiles: tuple[Profile, ...] = ()
 
-    def find(self, model: str, length: int, mode: str) -> Cell | None:
+    def find(self, model: str, length: int, mode: str) -> BenchCell | None:
         return next((c for c in self.cells if (c.model, c.length, c.mode) == (model, length, mode)), None)
 
-    def ratio(self, cell: Cell | None) -> float | None:
+    def ratio(self, cell: BenchCell | None) -> float | None:
         """How many times faster than the dense model of the same run."""
         dense = next((name for name in DENSE if name in self.settings.models), "")
         other = self.find(dense, cell.length, cell.mode) if cell else None
@@ -71,9 +71,9 @@ def save(run: Run, path: Path) -> None:
 def load(path: Path) -> Run:
     run = json.loads(path.read_text(encoding="utf-8"))
     given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in run["settings"].items()}
-    settings = Settings(**given)
+    settings = BenchSettings(**given)
     kernels = [tuple(Kernel(**kernel) for kernel in cell.get("kernels", ())) for cell in run["cells"]]
-    cells = tuple(Cell(**{**cell, "kernels": own}) for cell, own in zip(run["cells"], kernels, strict=True))
+    cells = tuple(BenchCell(**{**cell, "kernels": own}) for cell, own in zip(run["cells"], kernels, strict=True))
     profiles = tuple(Profile(**found) for found in run["profiles"])
     return Run(run["machine"], run["versions"], settings, cells, profiles)
 
@@ -120,13 +120,13 @@ def batched(run: Run) -> bool:
     return run.settings.fit or run.settings.batch > 1
 
 
-def both(cells: list[Cell | None], field: str) -> list[str]:
+def both(cells: list[BenchCell | None], field: str) -> list[str]:
     """A field of the forward and the training cell, as far as they were measured."""
     found = [getattr(cell, field) for cell in cells if cell is not None and cell.ms is not None]
     return [str(value) if isinstance(value, int) else shown(value) for value in found]
 
 
-def shown_time(cell: Cell | None) -> str:
+def shown_time(cell: BenchCell | None) -> str:
     """The graph's time and, where single calls were timed apart from it, the call's."""
     if cell is None or cell.ms is None:
         return "" if cell is None else cell.outcome

@@ -5,17 +5,17 @@ from typing import Annotated, Literal
 
 import torch
 
-from vcc.bench.contenders import CONTENDERS, SIZES, Options, has_decoder, reading
+from vcc.bench.contenders import BLOCKS, CONTENDERS, OFFERED, SIZES, Options, baselines, has_decoder, reading
 from vcc.errors import UsageError
 
 LONGEST_TARGET = 1024  # tokens; LED's decoder has positions for no more
 
 
 @dataclass(frozen=True)
-class Settings(Options):
+class BenchSettings(Options):
     """What is measured, and how. Where nothing is given: as the preset says."""
 
-    models: Annotated[tuple[str, ...], "of " + ", ".join(CONTENDERS)]
+    models: Annotated[tuple[str, ...], "of " + ", ".join(OFFERED)]
     lengths: Annotated[tuple[int, ...], "in tokens"]
     size: Annotated[Literal["base", "large", "3b", "minilm", "tiny"], "of every model; 3b: T5's, and LongT5 likewise"]
     precision: Annotated[Literal["fp32", "bf16", "autocast"], "bf16: of the weights too; autocast: not of them"]
@@ -35,16 +35,20 @@ class Settings(Options):
 
 PEERS = ("t5", "longt5-global", "led", "longformer", "bigbird", "modernbert")
 PRESETS = {
-    "gpu": Settings(("vcc-roberta", "vcc-t5", "roberta", *PEERS), (4096, 16384, 131072), "base", "bf16", "cuda", True),
-    "cpu": Settings(("vcc-bert", "bert", *PEERS), (1024, 4096, 32768), "minilm", "fp32", "cpu", False),
+    "gpu": BenchSettings(
+        ("vcc-roberta", "vcc-t5", "roberta", *PEERS), (4096, 16384, 131072), "base", "bf16", "cuda", True
+    ),
+    "cpu": BenchSettings(("vcc-bert", "bert", *PEERS), (1024, 4096, 32768), "minilm", "fp32", "cpu", False),
 }
 
 
-def check(settings: Settings) -> None:
-    """Refuse what cannot be measured here. Settings of a run elsewhere may be loaded and shown all the same."""
+def check(settings: BenchSettings) -> None:
+    """Reject what cannot be measured here. Settings of a run elsewhere can still be loaded and shown."""
     unknown = [model for model in settings.models if model not in CONTENDERS]
     if unknown:
-        raise UsageError(f"models={','.join(unknown)}: they must be of {', '.join(CONTENDERS)}")
+        raise UsageError(f"models={','.join(unknown)}: they must be of {', '.join(OFFERED)}")
+    if any(model in BLOCKS for model in settings.models):
+        baselines("block_models")  # raises where the research code is missing
     if min(settings.lengths, default=0) < 32 or settings.batch < 1 or not 0 <= settings.ragged < 1:
         raise UsageError(
             f"lengths={settings.lengths}, batch={settings.batch}, ragged={settings.ragged}: lengths are at least 32 "

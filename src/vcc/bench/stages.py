@@ -2,17 +2,16 @@
 
 import importlib
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
-from unittest.mock import patch
 
 import torch
 
 from vcc.bench.contenders import OURS
-from vcc.bench.measure import Cell, alone, clock, measure, prepare, wait
-from vcc.bench.settings import Settings
+from vcc.bench.measure import BenchCell, alone, clock, measure, prepare, wait
+from vcc.bench.settings import BenchSettings
 from vcc.hosts.long_input import find_encoder
 
 RUNS = 5
@@ -69,22 +68,36 @@ class Stopwatch:
         return sum(start.elapsed_time(end) if self.cuda else (end - start) * 1e3 for start, end in spans)
 
 
+@contextmanager
+def instead(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
+    """Inside, this function has the place of the owner's own."""
+    own = vars(owner).get(name)  # None: it is inherited
+    setattr(owner, name, function)
+    try:
+        yield
+    finally:
+        if own is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, own)
+
+
 def measure_and_profile(
-    name: str, n: int, mode: str, settings: Settings, ready: Callable[[], None] = lambda: None
-) -> tuple[Cell, Profile | str | None]:
+    name: str, n: int, mode: str, settings: BenchSettings, ready: Callable[[], None] = lambda: None
+) -> tuple[BenchCell, Profile | str | None]:
     """All that is wanted of a cell: its measurement, and of ours, if settings ask for it, a profile or why not."""
     cell = measure(name, n, mode, settings, ready)
     wanted = settings.profile and name in OURS and cell.ms is not None
     return cell, profile(name, n, mode, settings) if wanted else None
 
 
-def profile(name: str, n: int, mode: str, settings: Settings) -> Profile | str:
+def profile(name: str, n: int, mode: str, settings: BenchSettings) -> Profile | str:
     """One of our models with every stage timed; the mean of a few runs, or why there is none."""
     device = torch.device(settings.device)
     return alone(lambda: profiled(name, n, mode, settings, device), settings)
 
 
-def profiled(name: str, n: int, mode: str, settings: Settings, device: torch.device) -> Profile:
+def profiled(name: str, n: int, mode: str, settings: BenchSettings, device: torch.device) -> Profile:
     step, model, _ = prepare(name, n, mode, replace(settings, compile="none"), device)
     step()
     host, watch = find_encoder(model).host_class, Stopwatch(device)
@@ -99,7 +112,7 @@ def profiled(name: str, n: int, mode: str, settings: Settings, device: torch.dev
     with ExitStack() as stack:
         for owner, function, stage in stages:
             timed = watch.timing(stage, getattr(owner, function))
-            stack.enter_context(patch.object(owner, function, timed))
+            stack.enter_context(instead(owner, function, timed))
         total = sum(clock(step, device) for _ in range(RUNS)) * 1e3 / RUNS
     wait(device)
     found = {stage: watch.ms(stage) / RUNS for _, _, stage in stages if stage != "backward" or mode == "training"}

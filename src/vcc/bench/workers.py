@@ -1,28 +1,23 @@
 """Cells in child processes: some are prepared at once, because compiling takes long; each is measured alone."""
 
 import os
-import signal
+import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import Connection
-from threading import Thread
-from typing import Any, NamedTuple
-from unittest.mock import patch
+from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 import transformers
 
-from vcc.bench.measure import OUT_OF_MEMORY, Cell
-from vcc.bench.settings import Settings
+from vcc.bench.measure import OUT_OF_MEMORY, BenchCell
+from vcc.bench.settings import BenchSettings
 from vcc.bench.stages import Profile, measure_and_profile
+from vcc.child_process import READY, ChildProcess, answer_to, heard_from
 
-READY = "ready"
 
-
-class Job(NamedTuple):
+class CellKey(NamedTuple):
     """Which cell is wanted."""
 
     model: str
@@ -30,27 +25,28 @@ class Job(NamedTuple):
     mode: str
 
 
-Outcome = tuple[Cell, Profile | str | None]
-Work = Callable[[str, int, str, Settings, Callable[[], None]], Outcome]
+Outcome = tuple[BenchCell, Profile | str | None]
+Work = Callable[[str, int, str, BenchSettings, Callable[[], None]], Outcome]
 
 
-def wave(jobs: Sequence[Job], settings: Settings, work: Work = measure_and_profile) -> Iterator[Outcome]:
-    """Prepare all jobs at once and measure one after the other, the rest idle; whatever happens, one outcome each.
+def wave(jobs: Sequence[CellKey], settings: BenchSettings, work: Work = measure_and_profile) -> Iterator[Outcome]:
+    """Prepare all jobs concurrently and measure them sequentially, the rest idle; whatever happens, one outcome each.
 
-    What did not fit beside the others is tried again alone, at the end.
+    A job that did not fit beside the others is tried again alone, at the end.
     """
     settings, unfit = replace(settings, workers=len(jobs)), []
-    workers = []
+    workers: list[CellWorker] = []
     try:
         for job in jobs:
-            workers.append(start(job, settings, work))
+            workers.append(CellWorker(job, settings, work))
         limit = time.monotonic() + settings.patience
         heard = [worker.hear(limit, "ready") for worker in workers]
         for worker, outcome in zip(workers, heard, strict=True):
-            if outcome == READY:
+            if outcome is None:
                 with suppress(OSError):  # it died waiting, as is heard next
-                    worker.pipe.send("go")
+                    worker.line.send_bytes(b"go")
                 outcome = worker.hear(time.monotonic() + settings.patience, "measured")
+            assert outcome is not None, "a worker says READY once"
             if outcome[0].outcome == OUT_OF_MEMORY and len(jobs) > 1:
                 unfit.append(worker.job)
             else:
@@ -62,66 +58,46 @@ def wave(jobs: Sequence[Job], settings: Settings, work: Work = measure_and_profi
         yield from wave([job], settings, work)
 
 
-@dataclass(frozen=True)
-class Worker:
-    """A child process and the line to it."""
+class CellWorker(ChildProcess):
+    """A process that prepares a cell, waits until it may measure it, and returns what came of it."""
 
-    job: Job
-    process: Any
-    pipe: Connection
+    def __init__(self, job: CellKey, settings: BenchSettings, work: Work) -> None:
+        cores = max(1, (os.cpu_count() or 1) // settings.workers)
+        threads = {"TORCHINDUCTOR_COMPILE_THREADS": str(cores)}
+        super().__init__(__name__, "serve", settings.patience, stdout=None, stderr=None, environment=threads)
+        self.job = job
+        with suppress(OSError):  # it is gone already, as is heard next
+            self.line.send_bytes(pickle.dumps((job, settings, torch.get_num_threads(), work)))
 
-    def hear(self, limit: float, state: str) -> Any:
-        """READY, or the outcome; with that, or without a word by the time `limit`, it is ended and its memory free."""
+    def hear(self, limit: float, state: str) -> Outcome | None:
+        """The outcome, or None for READY. With an outcome, or with no word by the time `limit`, it is ended and its
+        memory freed: ending as a program does would only take time and GPU memory from others."""
         lost = f"failed: not {state} in time"
         try:
-            if self.pipe.poll(max(0.0, limit - time.monotonic())):
-                said = self.pipe.recv()
-                if said != READY:
-                    self.end()
-                return said
+            if self.line.poll(max(0.0, limit - time.monotonic())):
+                said = self.line.recv_bytes()
+                if said == READY:
+                    return None
+                self.end()
+                return pickle.loads(said)
         except (EOFError, OSError):
-            self.process.join(10)  # it is dying; soon its exit code is known
-            code = self.process.exitcode
-            end = f"was killed by {signal.Signals(-code).name}" if code and code < 0 else f"ended with exit code {code}"
-            lost = f"failed: its process {end} before it was {state}"
+            lost = f"failed: its process {self.how_it_ended()} before it was {state}"
         self.end()
-        return Cell(*self.job, lost), None
-
-    def end(self) -> None:
-        """It has said all it has to say: ending as a program does would only take time and GPU memory from others."""
-        self.process.kill()
-        self.process.join(60)
-        self.pipe.close()
+        return BenchCell(*self.job, lost), None
 
 
-def start(job: Job, settings: Settings, work: Work) -> Worker:
-    context = get_context("spawn")  # CUDA does not survive a fork
-    pipe, far_end = context.Pipe()
-    process = context.Process(target=child, args=(far_end, job, settings, torch.get_num_threads(), work))
-    cores = max(1, (os.cpu_count() or 1) // settings.workers)
-    with patch.dict(os.environ, {"TORCHINDUCTOR_COMPILE_THREADS": str(cores)}):
-        process.start()
-    far_end.close()  # the child has it; with its end, the pipe ends
-    return Worker(job, process, pipe)
-
-
-def child(pipe: Connection, job: Job, settings: Settings, threads: int, work: Work) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interruption is the parent's to handle
-    Thread(target=end_with_parent, daemon=True).start()
+def serve(number: int) -> None:
+    """The process: a job comes in, READY goes out, and after a word from the parent the outcome."""
+    line = answer_to(number)
+    heard = heard_from(line)
+    job, settings, threads, work = pickle.loads(heard.get())
     torch.set_num_threads(threads)
     transformers.logging.set_verbosity_error()
 
     def ready() -> None:
         if settings.device == "cuda":
             torch.cuda.empty_cache()  # for the others; the first run that is measured takes it back and does not count
-        pipe.send(READY)
-        pipe.recv()
+        line.send_bytes(READY)
+        heard.get()
 
-    pipe.send(work(*job, settings, ready))
-
-
-def end_with_parent() -> None:
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+    line.send_bytes(pickle.dumps(work(*job, settings, ready)))

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from vcc.bench import report
 from vcc.bench.cells import outcomes
-from vcc.bench.settings import PRESETS, Settings, check
+from vcc.bench.settings import PRESETS, BenchSettings, check
 from vcc.bench.stages import Profile
 
 WIDTH = 200  # a terminal that is narrower wraps lines; a table squeezed into 80 columns cannot be read
@@ -24,7 +24,7 @@ def bench(
     out: Annotated[Path, "folder for bench.json and bench.png"] = Path("out/bench"),
     markdown: Annotated[bool, "print Markdown"] = False,
     show: Annotated[Path | None, "measure nothing; show this bench.json of an earlier run"] = None,
-    **given: Annotated[Any, Settings],
+    **given: Annotated[Any, BenchSettings],
 ) -> report.Run:
     """Time our models beside Hugging Face's long-document models: forward, training and memory, over lengths."""
     console = Console(width=WIDTH, soft_wrap=True)

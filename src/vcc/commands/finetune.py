@@ -13,6 +13,7 @@ from vcc.train.draws import TaskExamples, fingerprint, some_of
 from vcc.train.models import ModelChoice, choose_head, described, load_model, load_tokenizer
 from vcc.train.objectives import AUTO_CLASSES, Answering
 from vcc.train.predict import Predictor, counting
+from vcc.train.record import FinetuneRecord
 from vcc.train.run import Training, fit, settle
 from vcc.train.watch import say
 
@@ -62,26 +63,24 @@ def finetune(
     evaluation = None
     if eval_every:
         held_out = some_of(task.load("validation", data), eval_examples)
-        at_once = max(1, (settled.batch_size or 1) // settled.gradient_accumulation)
 
         def evaluation(network: Any) -> dict[str, float]:
-            predictions = Predictor.of(task, head, network, tokenizer, length, at_once).answer_all(held_out).predictions
-            metrics = task.metrics(predictions, held_out)
+            predictor = Predictor.of(task, head, network, tokenizer, length, settled.at_once)
+            metrics = task.metrics(predictor.answer_all(held_out).predictions, held_out)
             return {name: metrics[name] for name in task.metric_names if name in metrics}
 
-    what = {
-        "recipe": "finetune",
-        "task": task.name,
-        **{f"task_{name}": getattr(task, name) for name in task.options},
-        "head": head,
-        "length": length,
-        "max_choices": max_choices,
-        "examples": len(chosen),
-        "source": data,
-        "data": fingerprint(chosen),
-        "model": model.model,
-        "fresh": model.fresh,
-        "vcc": getattr(network.config, "vcc", None),
-    }
+    record = FinetuneRecord(
+        task=task.name,
+        options={name: getattr(task, name) for name in task.options},
+        head=head,
+        length=length,
+        max_choices=max_choices,
+        examples=len(chosen),
+        source=data,
+        data=fingerprint(chosen),
+        model=model.model,
+        fresh=model.fresh,
+        vcc=getattr(network.config, "vcc", None),
+    )
     data_set = TaskExamples(chosen, tokenize)
-    return fit(settled, what, network, answering, data_set, tokenizer, length, evaluation, eval_every)
+    return fit(settled, record, network, answering, data_set, tokenizer, length, evaluation, eval_every)

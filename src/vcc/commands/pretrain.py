@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM
@@ -27,6 +27,7 @@ from vcc.train.models import (
 )
 from vcc.train.objectives import Filling
 from vcc.train.perplexity import Perplexity
+from vcc.train.record import PretrainRecord
 from vcc.train.run import Training, fit, settle
 from vcc.train.watch import say
 
@@ -104,24 +105,24 @@ def pretrain(
     if held is not None:
         told = PretrainDataset(store, hiding, length, HELD_OUT_SEED, ENDLESS, held)
         number = min(eval_sequences, told.per_epoch)
-        together = max(1, (settled.batch_size or 1) // settled.gradient_accumulation)
         types = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-        perplexity = Perplexity(told[:number], learning, min(together, number), types[settled.precision])
+        perplexity = Perplexity(told[:number], learning, min(settled.at_once, number), types[settled.precision])
         say(f"held out: {len(held):,} documents; perplexity is measured on {number:,} sequences of them")
-    what: dict[str, Any] = {
-        "recipe": "pretrain",
-        "preset": preset,
-        "source": data,
-        "hiding": {name: value for name, value in asdict(hiding).items() if isinstance(value, int | float | None)},
-        "length": length,
-        "tokens": len(store.tokens),
-        "data": store.digest,
-        "documents": len(store.ends),
-        "held_out": None if held is None else len(held),
-        "tokens_per_byte": tokens_per_byte,
-        "model": model.model,
-        "fresh": model.fresh,
-        "vcc": getattr(network.config, "vcc", None),
-    }
+    record = PretrainRecord(
+        preset=preset,
+        source=data,
+        hiding={name: value for name, value in asdict(hiding).items() if isinstance(value, int | float | None)},
+        length=length,
+        tokens=len(store.tokens),
+        data=store.digest,
+        documents=len(store.ends),
+        held_out=None if held is None else len(held),
+        tokens_per_byte=tokens_per_byte,
+        model=model.model,
+        fresh=model.fresh,
+        vcc=getattr(network.config, "vcc", None),
+    )
     data_set, first = MaskedSequences(sequences), perplexity is not None
-    return fit(settled, what, network, learning, data_set, tokenizer, length, perplexity, eval_every, eval_first=first)
+    return fit(
+        settled, record, network, learning, data_set, tokenizer, length, perplexity, eval_every, eval_first=first
+    )

@@ -36,7 +36,7 @@ _SPANS = {12: Compression(16, 90, "code"), 24: Compression(16, 90, "code")}
 
 PRETRAININGS: dict[str, Pretraining] = {
     "roberta-512": Pretraining(
-        "RoBERTa from nothing, 512 tokens", 8192, 750_000, 6e-4, 24_000, 512, vcc=False, fresh=True
+        "RoBERTa from nothing, 512 tokens", 8192, 750_000, 1e-3, 1_000, 512, vcc=False, fresh=True
     ),
     "vcc": Pretraining(
         "VCC: from RoBERTa, half the masks, twice the batch", 128, 300_000, 1e-4, mask_ratio=0.075, compression=_MLM

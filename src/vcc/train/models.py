@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import torch
 from transformers import AutoModelForMultipleChoice, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
-from vcc.baselines.block_models import restore_blocks
+from vcc.checkout import research
 from vcc.config import VccConfig
 from vcc.data.example import Head
 from vcc.errors import UsageError
@@ -25,6 +25,9 @@ from vcc.train.watch import say
 
 # How models count positions that are no family of ours but are compared with them.
 OTHERS_POSITIONS: dict[str, Positions] = {"longt5": "relative", "umt5": "relative", "longformer": "after padding"}
+
+# Keys of a saved configuration that research code understands, and the function that gives a loaded model its due.
+AFTER_LOAD = {"attention_blocks": ("baselines.block_models", "restore_blocks")}
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,7 @@ def load_model(
     if model.config.model_type == "mra" and not torch.cuda.is_available():
         raise UsageError("MRA's attention needs a GPU: without one it silently returns zeros")
     saved = getattr(model.config, "vcc", None)
-    model = restore_blocks(unwrap(model))
+    model = restored(unwrap(model))
     plain = saved is None and bool(choice.record) if choice.vcc is None else not choice.vcc
     if plain and choice.settings:
         raise UsageError(f"{name} was trained without VCC: {choice.settings_given} needs --vcc true")
@@ -143,6 +146,14 @@ def load_model(
     if base.dense_below == "auto" and not (saved and choice.record):
         base = replace(base, dense_below=0)  # what is measured is VCC: inputs run dense only where somebody says so
     return wrap(model, replace(base, **choice.settings), max_length=needed_positions(model, length))
+
+
+def restored(model: PreTrainedModel) -> PreTrainedModel:
+    """The model with what its configuration asks for beyond its class; loading it without would silently change it."""
+    for key, (module, function) in AFTER_LOAD.items():
+        if getattr(model.config, key, None) is not None:
+            model = getattr(research(module, f"a model saved with {key}"), function)(model)
+    return model
 
 
 def compile_model(model: PreTrainedModel) -> None:

@@ -4,7 +4,7 @@ import contextlib
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
@@ -19,6 +19,7 @@ from vcc.train.checkpoint import CheckpointError, Resumable, checkpoints, lock, 
 from vcc.train.memory import did_not_fit, memory_advice
 from vcc.train.models import compile_model
 from vcc.train.processes import from_first, rank, world_size
+from vcc.train.record import FREE, RunRecord, free
 from vcc.train.shard import check_launch
 from vcc.train.share import of_all_processes
 from vcc.train.trainer import Objective, VccTrainer
@@ -26,48 +27,40 @@ from vcc.train.watch import Board, Progress, say
 
 MOST_STEPS = 10**12
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
-# What may differ between a run and its continuation: where it runs and how it is watched, not what it computes.
-FREE = {
-    "source",
-    "out",
-    "resume",
-    "keep",
-    "save_every",
-    "log_every",
-    "gradient_accumulation",
-    "workers",
-    "device",
-    "compile",
-    "fsdp",
-}
 
 
-@dataclass(frozen=True)
-class Training:
-    """How to train. Where nothing is given, the task's values are taken: the paper's."""
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What a wish and a settled plan share. `FREE` options may differ when a run continues."""
 
-    out: Annotated[Path, "folder of the run: checkpoints, logs, its configuration"]
-    resume: Annotated[bool, "go on from the newest good checkpoint in --out"] = False
-    steps: Annotated[int | None, "optimizer steps; instead of --epochs"] = None
-    epochs: Annotated[float | None, "passes over the training examples"] = None
+    out: Annotated[Path, "folder of the run: checkpoints, logs, its configuration", FREE]
+    resume: Annotated[bool, "go on from the newest good checkpoint in --out", FREE] = False
     minutes: Annotated[float | None, "stop after this much training time; the learning rate ends there too"] = None
-    batch_size: Annotated[int | None, "examples per optimizer step, over all devices"] = None
-    gradient_accumulation: Annotated[int, "split each batch into this many, to need less memory; same result"] = 1
-    lr: Annotated[float | None, "learning rate at its peak; it decays linearly to 0"] = None
+    gradient_accumulation: Annotated[int, "split each batch into this many, to need less memory; same result", FREE] = 1
     head_lr_multiplier: Annotated[float, "learning rate of the new head, as a multiple of --lr"] = 1.0
-    warmup: Annotated[int | None, "steps until the peak; unless given the task's, however few steps there are"] = None
-    weight_decay: Annotated[float | None, "AdamW's decay of the matrices"] = None
     clip: Annotated[float, "largest norm of the gradient; 0: do not clip"] = 1.0
-    precision: Annotated[Precision, "auto: the task's on a GPU, fp32 on a CPU"] = "auto"
     gradient_checkpointing: Annotated[bool, "compute activations twice instead of keeping them"] = False
     seed: Annotated[int, "of everything random: new weights, order, dropout, masks"] = 0
-    save_every: Annotated[int, "steps between checkpoints"] = 500
-    keep: Annotated[int, "checkpoints to keep"] = 2
-    log_every: Annotated[int, "steps between two points of the loss curve"] = 10
-    workers: Annotated[int, "processes that prepare batches; 0: the training process itself"] = 0
-    device: Annotated[Literal["auto", "cpu"], "auto: the GPU if there is one"] = "auto"
-    compile: Annotated[bool, "compile the model; the first batch of each length takes a minute"] = False
-    fsdp: Annotated[bool, "shard the model over the processes (FSDP2) instead of copying it (DDP)"] = False
+    save_every: Annotated[int, "steps between checkpoints", FREE] = 500
+    keep: Annotated[int, "checkpoints to keep", FREE] = 2
+    log_every: Annotated[int, "steps between two points of the loss curve", FREE] = 10
+    workers: Annotated[int, "processes that prepare batches; 0: the training process itself", FREE] = 0
+    device: Annotated[Literal["auto", "cpu"], "auto: the GPU if there is one", FREE] = "auto"
+    compile: Annotated[bool, "compile the model; the first batch of each length takes a minute", FREE] = False
+    fsdp: Annotated[bool, "shard the model over the processes (FSDP2) instead of copying it (DDP)", FREE] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(RunOptions):
+    """How to train. Where nothing is given, the task's values are taken: the paper's."""
+
+    steps: Annotated[int | None, "optimizer steps; instead of --epochs"] = None
+    epochs: Annotated[float | None, "passes over the training examples"] = None
+    batch_size: Annotated[int | None, "examples per optimizer step, over all devices"] = None
+    lr: Annotated[float | None, "learning rate at its peak; it decays linearly to 0"] = None
+    warmup: Annotated[int | None, "steps until the peak; unless given the task's, however few steps there are"] = None
+    weight_decay: Annotated[float | None, "AdamW's decay of the matrices"] = None
+    precision: Annotated[Precision, "auto: the task's on a GPU, fp32 on a CPU"] = "auto"
 
     def __post_init__(self) -> None:
         for name in (
@@ -95,6 +88,23 @@ class Training:
             raise UsageError(f"--steps {self.steps} and --epochs {self.epochs} were both given: give one of them")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Settled(RunOptions):
+    """A training with every choice made: exactly what will be run."""
+
+    steps: int
+    batch_size: int
+    lr: float
+    warmup: int
+    weight_decay: float
+    precision: Literal["fp32", "bf16", "fp16"]
+
+    @property
+    def at_once(self) -> int:
+        """Examples of one forward pass, over all devices."""
+        return max(1, self.batch_size // self.gradient_accumulation)
+
+
 class Defaults(Protocol):
     """What a task suggests."""
 
@@ -112,8 +122,8 @@ class Defaults(Protocol):
     def precision(self) -> Literal["fp16", "bf16"]: ...
 
 
-def settle(training: Training, defaults: Defaults, examples: int, steps: int | None = None) -> Training:
-    """Every open choice made: the result says exactly what will be run. `steps` count where no length was given."""
+def settle(training: Training, defaults: Defaults, examples: int, steps: int | None = None) -> Settled:
+    """Make every open choice. `steps` count where no length was given."""
     if examples == 0:
         raise UsageError("there is no training example")
     batch = training.batch_size or defaults.batch_size
@@ -125,22 +135,20 @@ def settle(training: Training, defaults: Defaults, examples: int, steps: int | N
     if warmup >= steps:
         say(f"the warm-up of {warmup:,} steps is longer than the run, of {steps:,}: --warmup sets another")
     on_gpu = training.device == "auto" and torch.cuda.is_available()
-    precision = training.precision if training.precision != "auto" else defaults.precision if on_gpu else "fp32"
-    return replace(
-        training,
+    return Settled(
+        **{field.name: getattr(training, field.name) for field in fields(RunOptions)},
         batch_size=batch,
         steps=steps,
-        epochs=None,
         lr=training.lr or defaults.learning_rate,
         warmup=warmup,
         weight_decay=training.weight_decay if training.weight_decay is not None else defaults.weight_decay,
-        precision=precision,
+        precision=training.precision if training.precision != "auto" else defaults.precision if on_gpu else "fp32",
     )
 
 
 def fit(
-    training: Training,
-    what: Mapping[str, Any],
+    training: Settled,
+    record: RunRecord,
     model: PreTrainedModel,
     objective: Objective,
     data: Dataset[Any],
@@ -150,12 +158,11 @@ def fit(
     eval_every: int | None = None,
     eval_first: bool = False,
 ) -> Path:
-    """Train `model`, settled `training` on `data`; the last checkpoint. `evaluate` is called every `eval_every` steps,
-    and with `eval_first` before the first. `what` names everything else that was chosen: only a run with the same
-    `what` and the same training options continues from a checkpoint.
+    """Train `model` on `data`; the last checkpoint. `evaluate` is called every `eval_every` steps, and with
+    `eval_first` before the first. Only a run with the same record and training options continues from a checkpoint.
     """
-    everything = {**what, **asdict(training)}
-    chosen = {name: value for name, value in everything.items() if name not in FREE}
+    everything = record.to_dict() | asdict(training)
+    chosen = {name: value for name, value in everything.items() if name not in free(record) | free(training)}
     check_launch(training.fsdp)
     say(planned(training))
     arguments = training_arguments(training, eval_every)
@@ -198,7 +205,7 @@ def fit(
     return last
 
 
-def planned(training: Training) -> str:
+def planned(training: Settled) -> str:
     """What was settled, for the person to see before anything is computed."""
     until = f" or {training.minutes:g} minutes" if training.minutes is not None else ""
     return (
@@ -213,7 +220,7 @@ def write_record(folder: Path, record: Mapping[str, Any]) -> None:
     write_whole(folder / "run.json", json.dumps(record, indent=1, default=str))
 
 
-def find_start(training: Training, chosen: Mapping[str, Any]) -> Path | None:
+def find_start(training: Settled, chosen: Mapping[str, Any]) -> Path | None:
     """The checkpoint to go on from; the first process looks, and says what it finds."""
 
     def look() -> tuple[Resumable | None, str | None]:
@@ -240,9 +247,8 @@ def find_start(training: Training, chosen: Mapping[str, Any]) -> Path | None:
     return found.path
 
 
-def training_arguments(training: Training, eval_every: int | None = None) -> TrainingArguments:
+def training_arguments(training: Settled, eval_every: int | None = None) -> TrainingArguments:
     """In the words of the Hugging Face Trainer."""
-    assert training.batch_size and training.steps and training.lr is not None
     pieces = training.gradient_accumulation * world_size()
     if training.batch_size % pieces:
         raise UsageError(
@@ -259,8 +265,8 @@ def training_arguments(training: Training, eval_every: int | None = None) -> Tra
         per_device_train_batch_size=training.batch_size // pieces,
         gradient_accumulation_steps=training.gradient_accumulation,
         learning_rate=training.lr,
-        warmup_steps=training.warmup or 0,
-        weight_decay=training.weight_decay or 0.0,
+        warmup_steps=training.warmup,
+        weight_decay=training.weight_decay,
         max_grad_norm=training.clip,
         fp16=training.precision == "fp16",
         bf16=training.precision == "bf16",
@@ -284,9 +290,9 @@ def training_arguments(training: Training, eval_every: int | None = None) -> Tra
     )
 
 
-def advice(training: Training, length: int) -> str:
-    batch, pieces = training.batch_size or 1, training.gradient_accumulation
-    each = max(1, batch // (pieces * world_size()))
+def advice(training: Settled, length: int) -> str:
+    pieces = training.gradient_accumulation
+    each = max(1, training.batch_size // (pieces * world_size()))
     tries = []
     if each > 1:
         tries.append(f"--gradient-accumulation {2 * pieces} (the same result, {max(1, each // 2)} at a time)")

@@ -1,0 +1,52 @@
+"""A running average of the weights, which often answers better than the last weights do."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+RAMP = 10  # steps within which an exponential average forgets where it started
+
+
+class WeightAverage:
+    """Exponential with a decay, or uniform over the steps that are given to it."""
+
+    def __init__(self, model: nn.Module, decay: float | None) -> None:
+        self.decay, self.count = decay, 0
+        self.parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
+        self.weights = [p.detach().clone() for p in self.parameters]
+
+    @torch.no_grad()
+    def add(self) -> None:
+        """Take the model's weights in."""
+        self.count += 1
+        share = 1 / self.count
+        if self.decay is not None:
+            share = 1 - min(self.decay, self.count / (RAMP + self.count))
+        torch._foreach_lerp_(self.weights, [p.detach() for p in self.parameters], share)
+
+    @torch.no_grad()
+    def put(self) -> None:
+        """The model's weights become the average; without any step they stay."""
+        if self.count:
+            torch._foreach_copy_(self.parameters, self.weights)
+
+    @contextlib.contextmanager
+    def in_place(self) -> Iterator[None]:
+        """The average inside, the model's own weights again after it."""
+        own = [p.detach().clone() for p in self.parameters]
+        self.put()
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                torch._foreach_copy_(self.parameters, own)
+
+    def state(self) -> dict[str, Any]:
+        return {"count": self.count, "weights": self.weights}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.count = state["count"]
+        torch._foreach_copy_(self.weights, state["weights"])

@@ -1,0 +1,197 @@
+"""What a table or figure is: steps that leave files, and a report made of the files that are there."""
+
+import itertools
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from reproduction.report import Report
+from reproduction.small.layout import SmallLayout
+from reproduction.small.settings import Small
+from vcc.checkout import ROOT
+from vcc.child_process import OwnProcess
+from vcc.errors import Failure
+
+Scale = Literal["small", "paper"]
+MOST_LINES = 60  # of a plan; a longer one is summed up by kind
+OUT_OF_MEMORY = "OutOfMemoryError"  # torch's, of a device
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Where and how: what all experiments are given."""
+
+    scale: Scale
+    out: Path  # shared by all tables and figures, which share models
+    data: str | None  # folder of data sets; None: hub names
+    model: str  # checkpoint that encoders start from
+    t5: str  # checkpoint that encoder-decoders start from
+    text: str  # corpus of continued pretraining
+    small: Small
+
+    @property
+    def packed(self) -> Path:
+        return self.out / "packed"
+
+    @property
+    def layout(self) -> SmallLayout:
+        """The files of the small scale."""
+        return SmallLayout(self.packed, self.out, self.small)
+
+
+@dataclass(frozen=True)
+class ProcessStep:
+    """One process. It begins when the files that it needs are there, beside others unless it wants to be alone."""
+
+    shown: str
+    command: tuple[str, ...]
+    done: Path  # is there when it has ended well
+    minutes: float  # a guess
+    needs: tuple[Path, ...] = ()  # what other steps leave
+    alone: bool = False
+    missing: tuple[str, ...] = ()
+    marks: bool = False  # `done` is a mark that is set when the process has ended well, because it writes no such file
+
+    @property
+    def log(self) -> Path:
+        return self.done.with_name(self.done.name + ".log")
+
+
+class Experiment(ABC):
+    """A table or figure of the paper."""
+
+    name: str
+    title: str
+    claim: str  # what the paper says with it
+
+    @abstractmethod
+    def steps(self, at: Workspace) -> list[ProcessStep]: ...
+
+    @abstractmethod
+    def report(self, at: Workspace) -> Report:
+        """Of what has been measured so far, the paper's own numbers beside it."""
+
+
+def unique(steps: Iterable[ProcessStep]) -> list[ProcessStep]:
+    """Steps that several cells, tables or figures share are done once."""
+    return list({(step.done, step.command): step for step in steps}.values())
+
+
+def missing_packages(*names: str) -> tuple[str, ...]:
+    return tuple(f"the package {name}" for name in names if find_spec(name) is None)
+
+
+def plan(steps: Sequence[ProcessStep]) -> str:
+    """What will be done, how long it takes, what is missing: in words."""
+    lines = []
+    for step in steps if len(steps) <= MOST_LINES else ():
+        mark = "done" if step.done.exists() else f"{shown_minutes(step.minutes):>8}"
+        lines.append(f"  {mark:>8}  {step.shown}")
+    if len(steps) > MOST_LINES:
+        kinds = sorted(steps, key=kind_of)
+        for kind, several in itertools.groupby(kinds, kind_of):
+            some = list(several)
+            lines.append(f"  {shown_minutes(sum(step.minutes for step in some)):>8}  {len(some)} x {kind}")
+    left = [step for step in steps if not step.done.exists()]
+    lacking = sorted({one for step in left for one in step.missing})
+    total = shown_minutes(sum(step.minutes for step in left))
+    head = f"{len(steps)} steps, {len(steps) - len(left)} done; the others take about {total} one after the other"
+    return "\n".join([head, *lines, *(f"missing: {one}" for one in lacking)])
+
+
+def kind_of(step: ProcessStep) -> str:
+    return step.shown.partition(" --")[0]
+
+
+def shown_minutes(minutes: float) -> str:
+    if minutes < 90:
+        return f"{minutes:.1f} min"
+    return f"{minutes / 60:,.0f} h" if minutes < 48 * 60 else f"{minutes / 1440:,.0f} days"
+
+
+def run_steps(
+    steps: Sequence[ProcessStep],
+    together: int,
+    minutes: float | None,
+    say: Callable[[str], None],
+    after: Callable[[], object],
+) -> bool:
+    """Do what is not done yet; whether all is. When the time is up, what still runs is stopped: it goes on from its
+    last checkpoint with the next call. What fails holds up only those that need it; what found no memory beside others
+    goes on alone. `after` is called after every step that ended well.
+    """
+    end = None if minutes is None else time.monotonic() + 60 * minutes
+    waiting = [step for step in steps if not step.done.exists()]
+    lacking = sorted({one for step in waiting for one in step.missing})
+    if lacking:
+        raise Failure("missing: " + "; ".join(lacking))
+    failed = 0
+    running: dict[ProcessStep, OwnProcess] = {}
+    try:
+        while True:
+            if end is not None and time.monotonic() > end:
+                say(f"the time is up with {len(waiting) + len(running)} steps left; the same command goes on")
+                return False
+            while len(running) < together and (step := next_of(waiting, running)):
+                waiting.remove(step)
+                say(f"begins: {step.shown}")
+                running[step] = begin(step)
+            if not running:
+                break
+            for step, process in list(running.items()):
+                if process.code is None:
+                    continue
+                del running[step]
+                if process.code == 0 and step.marks:
+                    step.done.touch()
+                if process.code == 0 and step.done.exists():
+                    say(f"done: {step.shown}")
+                    after()
+                elif OUT_OF_MEMORY in tail(step.log) and not step.alone:
+                    say(f"out of memory beside others: {step.shown}; it goes on alone, after them")
+                    waiting.append(replace(step, alone=True))
+                else:
+                    failed += 1
+                    say(f"failed: {step.shown} {process.how_it_ended()}; the end of {step.log}:\n{tail(step.log)}")
+            time.sleep(0.2)
+    finally:  # when the time is up, or after Ctrl-C
+        for process in running.values():
+            process.process.terminate()
+        for process in running.values():
+            process.finish()
+    if failed or waiting:
+        held = f", and {len(waiting)} that need them were not begun" if waiting else ""
+        raise Failure(f"{failed} steps failed{held}; what is done is kept, and the same command goes on")
+    return True
+
+
+def next_of(waiting: Sequence[ProcessStep], running: Collection[ProcessStep]) -> ProcessStep | None:
+    """The first that may begin now: one that wants to be alone waits for all the others that can run."""
+    unfinished = {step.done for step in running}  # its file may be there before it has ended
+    ready = [step for step in waiting if all(need.exists() and need not in unfinished for need in step.needs)]
+    beside = [step for step in ready if not step.alone]
+    if running and any(step.alone for step in running):
+        return None
+    if beside:
+        return beside[0]
+    return ready[0] if ready and not running else None
+
+
+def begin(step: ProcessStep) -> OwnProcess:
+    step.log.parent.mkdir(parents=True, exist_ok=True)
+    environment = {
+        "PYTHONUNBUFFERED": "1",
+        "TOKENIZERS_PARALLELISM": "false",  # its processes are forked
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),  # -m reproduction...
+    }
+    with step.log.open("ab") as log:
+        return OwnProcess(step.command, stdout=log, stderr=log, environment=environment)
+
+
+def tail(log: Path, lines: int = 12) -> str:
+    return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])

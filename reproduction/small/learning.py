@@ -1,0 +1,145 @@
+"""What the small scale learns, as work of the loop: batches of an objective, the same for every model.
+
+What a task is, how batches are made and what they cost is the code of `vcc finetune` (`train/objectives.py`,
+`train/draws.py`); every step is a function of its number.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+from transformers import PreTrainedModel, set_seed
+
+from reproduction.loop import BETWEEN, LoopPlan, Losses, Trained, half_precision, learn
+from reproduction.small.layout import CURVE
+from reproduction.small.settings import Small
+from vcc.data.collate import IGNORED
+from vcc.data.pretrain import Masked, collate_masked
+from vcc.files import write_whole
+from vcc.train.draws import Stream
+from vcc.train.trainer import Batch, Objective
+
+ENDLESS = 2**62  # draws
+AHEAD = 4  # batches that each loader prepares before they are needed
+
+
+@dataclass(frozen=True)
+class MaskedWords:
+    """Masked words, the head running on these alone. `row`: sequences are cut into rows of that many tokens."""
+
+    pad_id: int
+    vips: str | None
+    row: int | None = None
+
+    def collate(self, items: Sequence[Masked]) -> Batch:
+        batch = collate_masked(items, self.pad_id)
+        mask = batch.pop("vip_mask")
+        if self.vips is not None:
+            batch[self.vips] = mask
+        if self.row is not None and batch["input_ids"].shape[1] > self.row:
+            n = batch["input_ids"].shape[1] // self.row * self.row
+            batch = {name: value[:, :n].reshape(-1, self.row) for name, value in batch.items()}
+        return batch
+
+    def count(self, batch: Batch) -> Tensor:
+        return (batch["labels"] != IGNORED).sum()
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        given = {name: value for name, value in batch.items() if name != "labels"}
+        hidden = model.base_model(**given).last_hidden_state  # type: ignore[operator]
+        hidden_ones = batch["labels"] != IGNORED
+        head: Any = model.cls if hasattr(model, "cls") else model.lm_head
+        logits = head(hidden[hidden_ones])
+        return nn.functional.cross_entropy(logits.float(), batch["labels"][hidden_ones], reduction="sum")
+
+
+@dataclass
+class BatchWork:
+    """Batches of a data set; each is split into pieces that fit on the device."""
+
+    model: nn.Module
+    objective: Objective
+    data: Dataset[Any]
+    batch: int
+    at_once: int
+    seed: int
+    device: str
+    loaders: int  # processes
+    progress: float = 0.0
+    counts: dict[str, int] = field(default_factory=lambda: {"tokens": 0})
+
+    def steps(self, first: int, state: None) -> Iterator[Losses]:
+        draws = Stream(len(self.data), ENDLESS, self.seed)  # type: ignore[arg-type]
+        loader = DataLoader(
+            self.data, self.at_once, sampler=Later(draws, first * self.batch), collate_fn=self.objective.collate,  # type: ignore[arg-type]
+            num_workers=self.loaders, prefetch_factor=AHEAD if self.loaders else None,
+            pin_memory=self.device == "cuda",
+        )  # fmt: skip
+        return self.batches(iter(loader))
+
+    def batches(self, loader: Iterator[Batch]) -> Iterator[Losses]:
+        while True:
+            pieces = [
+                {name: value.to(self.device, non_blocking=True) for name, value in piece.items()}
+                for piece in islice(loader, self.batch // self.at_once)
+            ]
+            self.counts["tokens"] += sum(piece["input_ids"].numel() for piece in pieces)
+            yield self.losses(pieces)
+            yield BETWEEN
+
+    def losses(self, pieces: Sequence[Batch]) -> Iterator[Tensor]:
+        number = torch.stack([self.objective.count(piece) for piece in pieces]).sum().clamp(min=1)
+        for piece in pieces:
+            with half_precision(self.device):
+                loss = self.objective.loss(self.model, piece) / number
+            yield loss
+
+    def state(self) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class Later:
+    """Draws from number `first` on."""
+
+    draws: Stream
+    first: int
+
+    def __iter__(self) -> Iterator[int]:
+        return islice(iter(self.draws), self.first, None)
+
+
+def train(
+    model: PreTrainedModel,
+    objective: Objective,
+    data: Dataset[Any],
+    small: Small,
+    plan: LoopPlan,
+    folder: Path,
+    evaluate: Callable[[PreTrainedModel], dict[str, float]] | None = None,
+    evaluate_every: int = 0,
+    say: Callable[[str], None] = print,
+) -> Trained:
+    """Train with AdamW; a run that was stopped goes on from where it last saved itself in `folder`."""
+    set_seed(small.seed)
+    model.to(small.device)  # type: ignore[arg-type]
+    decayed = [p for p in model.parameters() if p.ndim > 1]
+    plain = [p for p in model.parameters() if p.ndim <= 1]
+    groups = [{"params": decayed, "weight_decay": 0.01}, {"params": plain, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=plan.rate, fused=small.device == "cuda")
+    work = BatchWork(model, objective, data, small.batch, small.at_once, small.seed, small.device, small.loaders)
+    return learn(model, optimizer, work, plan, folder, evaluate, evaluate_every, say)
+
+
+def finish(folder: Path, model: PreTrainedModel, tokenizer: Any, found: Trained) -> None:
+    """The trained model and, last, the curve, whose presence says that it is all there."""
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    curve = asdict(found)
+    write_whole(folder / CURVE, json.dumps({name: curve[name] for name in ("curve", "seconds", "steps")}, indent=1))

@@ -1,0 +1,61 @@
+"""How large the small scale is."""
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from vcc.errors import UsageError
+from vcc.files import write_whole
+from vcc.train.record import FREE, free
+
+FILE = "settings.json"
+
+
+@dataclass(frozen=True)
+class Small:
+    """Options of the small scale. The defaults are for one H200 and about twenty minutes in all."""
+
+    models: Annotated[tuple[str, ...], "who is compared; unless given, those of the table", FREE] = ()
+    tasks: Annotated[tuple[str, ...], "what they learn", FREE] = ("squad_haystack", "cuad", "fairytaleqa")
+    length: Annotated[int, "tokens that the long models read"] = 4096
+    short: Annotated[int, "tokens that the truncated one reads"] = 512
+    start_steps: Annotated[int, "steps on short rows, before anyone starts: the common checkpoint"] = 500
+    pretrain_steps: Annotated[int, "steps on long rows, each"] = 300
+    answer_steps: Annotated[int, "steps of 64 short paragraphs, each: they learn to answer at all"] = 300
+    tune_steps: Annotated[int, "steps on each task"] = 200
+    batch: Annotated[int, "long sequences a step"] = 16
+    at_once: Annotated[int, "of these at the same time on the device", FREE] = 8
+    pretrain_rate: Annotated[float, "peak learning rate of pretraining"] = 2e-4
+    tune_rate: Annotated[float, "peak learning rate on a task"] = 1e-4
+    examples: Annotated[int, "validation examples of each task"] = 400
+    together: Annotated[int, "trainings side by side on the device", FREE] = 6
+    device: Annotated[Literal["cuda", "cpu"], "where; cuda computes in bf16", FREE] = "cuda"
+    loaders: Annotated[int, "processes that prepare batches, for each training", FREE] = 2
+    seed: Annotated[int, "of everything random"] = 0
+
+    def __post_init__(self) -> None:
+        for name in ("models", "tasks"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))  # JSON has lists only
+        for field in fields(self):
+            value = getattr(self, field.name)
+            least = 0 if field.name in ("loaders", "seed", "start_steps", "pretrain_steps", "answer_steps") else 1
+            if isinstance(value, int) and value < least:
+                raise UsageError(f"--{field.name.replace('_', '-')} is {value}: it must be at least {least}")
+        if self.batch % self.at_once:
+            raise UsageError(f"--batch {self.batch} must be a multiple of --at-once {self.at_once}")
+
+
+def settle(folder: Path, settings: Small) -> None:
+    """Keep the settings of a folder with its first command; a later one that computes something else is rejected."""
+    file = folder / FILE
+    now = {name: value for name, value in asdict(settings).items() if name not in free(settings)}
+    if not file.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(file, json.dumps(now, indent=1))
+        return
+    before: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    changed = {name: (before.get(name), value) for name, value in now.items() if before.get(name) != value}
+    if changed:
+        told = ", ".join(f"{name} {old} then, {new} now" for name, (old, new) in changed.items())
+        raise UsageError(f"{folder} was begun with other settings: {told}; take another --out, or the same settings")

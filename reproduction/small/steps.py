@@ -1,0 +1,130 @@
+"""The small scale as steps: which jobs a table needs, which need others, and how long each may take."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from reproduction.experiment import ProcessStep, Workspace, missing_packages
+from reproduction.small.layout import CURVE, OWN
+from reproduction.small.pack import MODEL
+from reproduction.small.settings import Small
+from reproduction.small.variants import VARIANTS, reads
+
+# Milliseconds a sequence of 4,096 tokens and MiniLM's size in training: guesses for planning on one H200.
+GUESS = {"vcc": 5, "dense-512": 3, "dense": 8, "longformer": 20, "bigbird": 15, "mra": 12}
+SLOWER_CPU = 400  # how many times longer on two cores
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A model read with other settings than it was tuned with."""
+
+    model: str
+    name: str
+    options: dict[str, Any]
+
+
+def begin(at: Workspace) -> ProcessStep:
+    return job(at, "begin", {}, at.layout.start() / CURVE, (), minutes(at.small, "dense-512", at.small.start_steps))
+
+
+def pretrain(at: Workspace, model: str) -> ProcessStep:
+    steps = VARIANTS[model].pretrain_steps(at.small.pretrain_steps)
+    needs = (at.layout.start() / CURVE,)
+    return job(
+        at, "pretrain", {"name": model}, at.layout.pretrained(model) / CURVE, needs, minutes(at.small, model, steps)
+    )
+
+
+def answer(at: Workspace, model: str) -> ProcessStep:
+    needs = (at.layout.pretrained(model) / CURVE,)
+    took = minutes(at.small, "dense-512", at.small.answer_steps)
+    return job(at, "answer", {"name": model}, at.layout.answering(model) / CURVE, needs, took)
+
+
+def tune(at: Workspace, model: str, task: str) -> ProcessStep:
+    needs = (at.layout.answering(model) / CURVE,)
+    steps = VARIANTS[model].tune_steps(at.small.tune_steps)
+    took = minutes(at.small, model, steps) + answering(at, model)
+    return job(at, "tune", {"name": model, "task": task}, at.layout.scores(model, task), needs, took)
+
+
+def learning(at: Workspace, models: Sequence[str]) -> list[ProcessStep]:
+    """Everything before the tasks."""
+    each = [step(at, model) for step in (pretrain, answer) for model in models]
+    return [begin(at), *each]
+
+
+def score(
+    at: Workspace, task: str, setting: Setting | None = None, model: str = "", length: int | None = None
+) -> ProcessStep:
+    """With another setting, or at another length."""
+    name, options = (setting.name, setting.options) if setting else (OWN, None)
+    model = setting.model if setting else model
+    file = at.layout.scores(model, task, name, length)
+    given = {"name": model, "task": task, "setting": name, "options": options, "length": length}
+    return job(at, "score", given, file, (at.layout.scores(model, task),), answering(at, model))
+
+
+def clock(at: Workspace, settings: Sequence[Setting]) -> ProcessStep:
+    """What has not been timed yet, one after the other in one process that is alone."""
+    files = [at.layout.times(one.model, one.name) for one in settings]
+    pairs = list(zip(settings, files, strict=True))
+    left = [pair for pair in pairs if not pair[1].exists()] or pairs[-1:]
+    each = [{"name": one.model, "setting": one.name, "options": one.options} for one, _ in left]
+    needs = tuple(at.layout.scores(model, at.small.tasks[0]) for model in dict.fromkeys(one.model for one, _ in left))
+    shown = ", ".join(f"{one.model} {one.name}" for one, _ in left)
+    return job(at, "time", {"each": each}, left[-1][1], needs, 0.2 + 0.1 * len(left), alone=True, shown=shown)
+
+
+def comparison(at: Workspace, models: Sequence[str]) -> list[ProcessStep]:
+    """Everything from the common checkpoint to scores and times."""
+    models = at.small.models or tuple(models)
+    tunings = [tune(at, model, task) for task in at.small.tasks for model in models]
+    return [*learning(at, models), *tunings, clock(at, [Setting(model, OWN, {}) for model in models])]
+
+
+def job(
+    at: Workspace,
+    what: str,
+    arguments: dict[str, Any],
+    done: Path,
+    needs: tuple[Path, ...],
+    took: float,
+    alone: bool = False,
+    shown: str | None = None,
+) -> ProcessStep:
+    shown = shown or " ".join(str(value) for value in arguments.values() if value is not None)
+    settings = json.dumps(asdict(at.small))
+    command = (sys.executable, "-m", "reproduction.small.jobs", str(at.packed), str(at.out), settings, what)
+    return ProcessStep(
+        f"small {what} {shown}".rstrip(), (*command, json.dumps(arguments)), done, took, needs, alone, missing(at)
+    )
+
+
+def missing(at: Workspace) -> tuple[str, ...]:
+    lacks = list(missing_packages("rich"))
+    if not (at.packed / MODEL).is_dir():
+        lacks.append(f"{at.packed}: packed weights and data; made by --pack true with --data and --model")
+    if at.small.device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            lacks.append("a GPU (--device cpu for a tiny run)")
+    return tuple(lacks)
+
+
+def minutes(small: Small, model: str, steps: int) -> float:
+    """A guess: several at a time share the device, and their times add up to this in the end."""
+    share = (
+        reads(model, small.length, small.short) / 4096 if VARIANTS[model].kind != "dense-512" else small.length / 4096
+    )
+    slower = SLOWER_CPU if small.device == "cpu" else 1
+    return GUESS[VARIANTS[model].kind] * share * slower * steps * small.batch / 60_000 + 0.3
+
+
+def answering(at: Workspace, model: str) -> float:
+    return minutes(at.small, model, at.small.examples // (3 * at.small.batch) + 1)

@@ -1,0 +1,52 @@
+"""Time and memory of one model, alone on the device."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from reproduction.loop import half_precision
+from vcc.bench.kernels import busiest
+from vcc.bench.measure import clock, median_ms, peak_gib, process_bytes, reset_peak
+
+VIPS = 24  # tokens of a question
+
+
+def measure(model: Any, vips: str | None, length: int, device: str, at_once: int) -> dict[str, float | None]:
+    """Forward and training, one sequence and several at a time, in ms a sequence; peak memory of the training step.
+
+    A small model waits for Python more than for the GPU: how long this one is busy is told beside.
+    """
+    place = torch.device(device)
+    model.to(place)
+    found: dict[str, float | None] = {}
+    for mode in ("forward", "training"):
+        for batch in sorted({1, at_once}):
+            given = inputs(model, vips, batch, length, place)
+            training = mode == "training"
+            model.train(training)
+
+            def step(given: dict[str, Tensor] = given, training: bool = training) -> None:
+                model.zero_grad(set_to_none=True)
+                with torch.set_grad_enabled(training), half_precision(device):
+                    loss = model(**given).start_logits.float().pow(2).mean()
+                if training:
+                    loss.backward()
+
+            before = process_bytes("VmRSS")
+            clock(step, place)
+            reset_peak(place)
+            ms, _ = median_ms(step, place)
+            found[f"{mode}_ms_{'one' if batch == 1 else 'each'}"] = ms / batch
+            found[f"{mode}_gib_{'one' if batch == 1 else 'several'}"] = peak_gib(place, before)
+            if place.type == "cuda" and batch == at_once:
+                found[f"{mode}_gpu_ms_each"] = sum(kernel.ms for kernel in busiest(step, place)) / batch
+    return found
+
+
+def inputs(model: Any, vips: str | None, batch: int, n: int, device: torch.device) -> dict[str, Tensor]:
+    ids = torch.randint(5, model.config.vocab_size, (batch, n), generator=torch.Generator().manual_seed(0))
+    given = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    if vips is not None:
+        given[vips] = (torch.arange(n).expand(batch, n) < VIPS).long()
+    return {name: value.to(device) for name, value in given.items()}

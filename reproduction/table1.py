@@ -1,0 +1,35 @@
+"""Table 1: encoders at 4K tokens."""
+
+from reproduction.experiment import Experiment, ProcessStep, Workspace
+from reproduction.paper_tables import picture_of, steps_of, table_of
+from reproduction.report import Report
+from reproduction.small import reports, steps
+from reproduction.small.variants import TABLE
+from vcc.tasks.paper import RESULTS
+
+PAPER = tuple(result for result in RESULTS if result.head != "text" and result.method != "VCC-150k")
+
+
+class Table1(Experiment):
+    """RoBERTa at 512 and 4K, Big Bird, Longformer, MRA and VCC."""
+
+    name = "table 1"
+    title = "encoders at 4K tokens"
+    claim = (
+        "VCC is consistently better than Longformer and Big Bird and 2.4 to 3.4 times as fast; against RoBERTa at 4K "
+        "it is level on QuALITY and WikiHop and 1.3 points of EM behind on HotpotQA; more pretraining helps."
+    )
+    models = TABLE  # --models adds those of `VARIANTS` that each change one thing
+
+    def steps(self, at: Workspace) -> list[ProcessStep]:
+        return steps_of(PAPER, at) if at.scale == "paper" else steps.comparison(at, self.models)
+
+    def report(self, at: Workspace) -> Report:
+        paper = table_of("The paper's table", PAPER, at)
+        hops = [result for result in PAPER if result.task == "wikihop"]
+        if at.scale == "paper":
+            picture = picture_of("WikiHop", hops, "accuracy", at)
+            return Report(self.name, self.title, self.claim, (paper,), (picture,))
+        tables = (*reports.comparison(at, self.models), paper)
+        pictures = (reports.perplexities(at, self.models), picture_of("WikiHop, the paper", hops, "accuracy", at))
+        return Report(self.name, self.title, self.claim, tables, pictures, (reports.scale_of(at.small),))

@@ -1,0 +1,56 @@
+"""A tiny checkpoint and data folder for the small scale."""
+
+import json
+from pathlib import Path
+
+import torch
+from transformers import BertConfig, BertModel
+
+from reproduction.small.pack import pack
+from reproduction.small.settings import Small
+from tests.data.words import bert_like
+
+WORDS = " ".join(f"w{i}" for i in range(200))
+SMALL = Small(
+    tasks=("squad_haystack",), length=128, short=32, start_steps=2, pretrain_steps=2, answer_steps=1, tune_steps=2,
+    batch=4, at_once=2, examples=4, together=1, device="cpu", loaders=0,
+)  # fmt: skip
+
+
+def text(start: int, words: int) -> str:
+    return " ".join(f"w{(start + i * i) % 200}" for i in range(words))
+
+
+def model(folder: Path) -> Path:
+    tokenizer = bert_like(f"{WORDS} who what ? .")
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = dict(hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=16)
+    config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=32, pad_token_id=0, **sizes)
+    BertModel(config).save_pretrained(folder)
+    return folder
+
+
+def data(folder: Path) -> Path:
+    for split in ("train", "validation"):
+        squad, tales = [], []
+        for i in range(12):
+            context = text(i, 20)
+            word = context.split()[7]
+            answer = {"answers": [word], "answer_starts": [context.index(word)]}
+            one = {"id": f"{split}{i}", "title": f"t{i % 4}", "context": context, "question": f"what w{i} ?", **answer}
+            squad.append(one)
+            tales.append({**one, "doc_id": f"d{i}"})
+        write(folder / "squad" / f"{split}.jsonl", squad)
+        write(folder / "fairytaleqa" / f"{split}.jsonl", tales)
+    write(folder / "wikitext2" / "test.jsonl", [{"text": text(i, 300)} for i in range(50)])
+    return folder
+
+
+def write(file: Path, records: list[dict[str, object]]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def packed(folder: Path) -> Path:
+    return pack(data(folder / "data"), str(model(folder / "model")), folder / "packed", SMALL.tasks, megabytes=1.0)
