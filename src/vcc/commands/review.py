@@ -24,7 +24,7 @@ from vcc.commands.documents import (
     wrote,
 )
 from vcc.commands.fleet import ALONE, Fleet, job_of, run_fleet
-from vcc.documents.answers import Reply, as_dict
+from vcc.documents.answer import Reply, as_dict
 from vcc.documents.document import Document
 from vcc.documents.facts import Facts
 from vcc.documents.formats.read import documents_in, suffixes
