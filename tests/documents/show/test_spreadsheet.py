@@ -10,6 +10,7 @@ from openpyxl import load_workbook
 
 from vcc.documents.answer import Answer
 from vcc.documents.review_table import Question, ReviewRow, ReviewTable
+from vcc.documents.show import spreadsheet
 from vcc.documents.show.spreadsheet import csv_bytes, score_colour, write_spreadsheet, xlsx_bytes
 from vcc.errors import UsageError
 
@@ -36,6 +37,18 @@ def test_a_row_a_contract_a_column_a_question_the_sentence_as_comment() -> None:
     assert sheet["B2"].comment.text == "page 3, score 0.90\nSo it says: Vermont"
     assert sheet["B2"].fill.start_color.rgb == "00" + score_colour(0.9)
     assert sheet["C2"].comment is None
+
+
+def test_the_answers_have_a_sheet_of_their_own_if_it_can_hold_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    book = load_workbook(io.BytesIO(xlsx_bytes(table("Vermont", "", "Maine"))))
+    head, *rows = ([cell.value for cell in row] for row in book["Answers"].iter_rows())
+    assert [dict(zip(head, row, strict=True)) for row in rows] == [
+        {"document": "a.pdf", "question": f"Question {n}?", "name": f"Q{n}", **answer(text).as_dict(), "boxes": "[]"}
+        for n, text in ((0, "Vermont"), (2, "Maine"))
+    ]
+    monkeypatch.setattr(spreadsheet, "MOST_ROWS", 2)  # a heading and one answer
+    assert load_workbook(io.BytesIO(xlsx_bytes(table("Vermont", "", "Maine")))).sheetnames == ["Review", "Legend"]
+    assert "Answers" in load_workbook(io.BytesIO(xlsx_bytes(table("Vermont")))).sheetnames
 
 
 def test_doubtful_answers_are_marked_in_both_formats() -> None:

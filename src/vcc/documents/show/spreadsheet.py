@@ -1,16 +1,19 @@
 """A review table as a spreadsheet, one row per document: XLSX with colours and comments, or CSV.
 
+XLSX also has a sheet with one row per answer, under the names of `Answer`.
+
 Text from a document is never a formula: a cell that begins like one is kept as text, in both formats.
 """
 
 import csv
 import io
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vcc.documents.answer import Answer, on_one_line
+from vcc.documents.answer import ANSWER_FIELDS, Answer, on_one_line
 from vcc.documents.review_table import ReviewTable
 from vcc.documents.text import INSTALL
 from vcc.errors import UsageError
@@ -24,6 +27,7 @@ FORMULA = re.compile(r"\s*[=+\-@\t\r]")  # what spreadsheet programs take for th
 UNWRITABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")  # XML has no place for them
 LONGEST = 32_000  # characters; a cell holds 32,767
 LONGEST_COMMENT = 1_500
+MOST_ROWS = 1_048_576  # of a sheet
 # Score to colour, from a guess to almost certain; black text is readable on all of them.
 COLOURS = ((0.0, (253, 226, 196)), (0.5, (254, 243, 199)), (1.0, (187, 230, 197)))
 DOUBTFUL, MISSING, FAILED = "E8E6F5", "F3F4F6", "FECACA"
@@ -59,7 +63,7 @@ def csv_bytes(table: ReviewTable) -> bytes:
 
 
 def xlsx_bytes(table: ReviewTable) -> bytes:
-    """A workbook: the table, then a sheet that explains its colours and has the questions in full."""
+    """A workbook: the table, a sheet with one row per answer, and a legend with the questions in full."""
     try:
         from openpyxl import Workbook
     except ImportError as error:
@@ -68,6 +72,8 @@ def xlsx_bytes(table: ReviewTable) -> bytes:
     sheet = book.active
     assert sheet is not None
     fill_table(sheet, table)
+    if sum(len(cell) for row in table.rows for cell in row.cells) < MOST_ROWS:
+        fill_answers(book.create_sheet("Answers"), table)
     fill_legend(book.create_sheet("Legend"), table)
     out = io.BytesIO()
     book.save(out)
@@ -111,6 +117,24 @@ def fill_cell(place: "Cell", cell: tuple[Answer, ...]) -> None:
     comment = Comment(clean(words), "vcc")
     comment.width, comment.height = 420, min(60 + 18 * (len(words) // 60 + words.count("\n")), 480)
     place.comment = comment
+
+
+def fill_answers(sheet: "Worksheet", table: ReviewTable) -> None:
+    """One row per answer: its fields, boxes as JSON."""
+    for column, name in enumerate(("document", "question", "name", *ANSWER_FIELDS), 1):
+        heading(put(sheet, 1, column, name))
+    answers = (
+        (row.document, question.question, question.name, *answer.as_dict().values())
+        for row in table.rows
+        for question, cell in zip(table.questions, row.cells, strict=False)  # a failed document has no cells
+        for answer in cell
+    )
+    for number, values in enumerate(answers, 2):
+        for column, value in enumerate(values, 1):
+            if isinstance(value, (int, float)):
+                sheet.cell(number, column).value = value
+            elif value is not None:
+                put(sheet, number, column, value if isinstance(value, str) else json.dumps(value))
 
 
 def fill_legend(sheet: "Worksheet", table: ReviewTable) -> None:
