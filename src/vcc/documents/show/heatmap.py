@@ -30,7 +30,7 @@ class ShadedPiece:
 
 
 def heatmap_html(text: Text, view: LayerView, facts: Mapping[str, str]) -> str:
-    """The page for `vcc see --html`: an overview strip a layer, and the text shaded by how finely it was read."""
+    """The page for `vcc see --html`: one overview strip per layer, and the text shaded by how finely it was read."""
     starts, codes, histories = runs(view)
     width = min(WIDTH, len(view.offsets))
     strips = [heat(view.openness.mean(0, keepdims=True), width)[0], *heat(view.openness, width)]

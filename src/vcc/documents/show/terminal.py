@@ -1,4 +1,4 @@
-"""Replies and heat maps in the terminal: the sentence around each answer, its place and its score; a row a layer."""
+"""Replies and heat maps in the terminal: the sentence, place and score of each answer; one row per layer."""
 
 from collections.abc import Iterable, Mapping
 from itertools import groupby, islice
@@ -19,7 +19,7 @@ NOTHING = Styled("no answer found", style="dim italic")
 
 
 def print_replies(console: Console, text: Text, replies: Iterable[Reply], facts: Mapping[str, str]) -> None:
-    """One question after the other, for `vcc ask`."""
+    """Each question with its answers, for `vcc ask`."""
     for reply in replies:
         console.print(Styled(reply.heading, style="bold cyan"))
         print_answers(console, text, reply)
@@ -67,7 +67,7 @@ def print_review(console: Console, text: Text, replies: Iterable[Reply], facts: 
 
 
 def print_table(console: Console, table: ReviewTable) -> None:
-    """Many documents in a few lines each: what was found, then how much was not."""
+    """Many documents, a few lines each: the answers, then how many questions have one."""
     for row in table.rows:
         console.print(Styled(row.document, style="bold"))
         if row.error:
