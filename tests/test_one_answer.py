@@ -19,6 +19,10 @@ from tests.serve.running import running
 from vcc.commands.ask import ask
 from vcc.commands.options import call
 from vcc.commands.review import review
+from vcc.documents.question_list import read_questions
+from vcc.fleet.job import Job
+from vcc.fleet.run import run
+from vcc.fleet.sources import find_items
 
 NAMES = ["text", "start", "end", "score", "place", "page", "sentence", "sure", "boxes"]
 QUESTION = "w5 w7?"
@@ -54,9 +58,9 @@ def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     many = printed(review, folder / "in", "--model", model, "--questions", own, "--no-cache", "--json")
     doors["vcc review FOLDER --json"] = only(only(only(many["rows"])["cells"]))
 
+    items, job = find_items([str(file)]).items, Job("ask", model, read_questions(own))
     for suffix in ("parquet", "xlsx", "csv"):
-        options = ["--model", model, "--questions", str(own), "--out", str(folder / f"t.{suffix}"), "--workers", "1"]
-        call(review, [str(file), *options], "vcc review")
+        run(job, items, folder / f"t.{suffix}")
     row = only(pq.read_table(folder / "t.parquet").to_pylist())
     doors["Parquet"] = {name: row[name] for name in row if name in NAMES}
     sheet = load_workbook(folder / "t.xlsx")["Answers"]
