@@ -2,7 +2,7 @@
 
 from vcc.chat.passages import fitting, merged, passage_at
 from vcc.chat.talk import prompt, unfounded
-from vcc.documents.answers import answer_at
+from vcc.documents.answer import answer_at
 from vcc.documents.text import Text, join_pieces
 
 SENTENCES = [f"This is sentence number {i} of the text, and it says {i * 7}." for i in range(60)]
@@ -12,7 +12,7 @@ TEXT = Text(BODY, "Sentences", "sentences.txt", PARTS)
 
 def answers(*found: tuple[int, float]) -> list:
     starts = [(BODY.index(f"number {number} "), score) for number, score in found]
-    return [answer_at(TEXT, "q", start, start + 8, score) for start, score in starts]
+    return [answer_at(TEXT, start, start + 8, score) for start, score in starts]
 
 
 def words(text: str) -> int:

@@ -15,7 +15,7 @@ from tests.documents import small_model
 from vcc.core.cut import Cut
 from vcc.core.tree import build_tree
 from vcc.data.answers import ScoredSpan
-from vcc.documents.answers import Reply
+from vcc.documents.answer import Reply
 from vcc.documents.asker import UNLIKELY, Asker, Index, token_scores
 from vcc.documents.document import Document
 from vcc.documents.facts import Facts
@@ -180,7 +180,7 @@ def test_answers_are_spans_of_the_text_with_probabilities() -> None:
         assert scores == sorted(scores, reverse=True) and 0 <= scores[-1] <= scores[0] <= 1
         for answer in reply.answers:
             assert document.text[answer.start : answer.end] == answer.text == answer.text.strip() != ""
-            assert answer.part in ("page 1", "page 2")
+            assert answer.place in ("page 1", "page 2")
 
 
 def test_an_answer_must_be_as_likely_as_the_threshold_says() -> None:

@@ -7,7 +7,7 @@ import pypdf
 import pytest
 
 from tests.documents.samples import pdf_bytes
-from vcc.documents.answers import Reply, answer_at, as_dict
+from vcc.documents.answer import Reply, answer_at, as_dict
 from vcc.documents.boxes import Box, Word, line_boxes
 from vcc.documents.formats.pdf_words import PageWord, even
 from vcc.documents.formats.read import read_data
@@ -72,7 +72,7 @@ def test_boxes_follow_the_page_as_it_is_shown(turn: int) -> None:
 def test_answers_carry_their_boxes_also_as_json_and_back() -> None:
     text = contract()
     start = text.text.index("Vermont")
-    answer = answer_at(text, "Which law?", start, start + 7, 0.9)
+    answer = answer_at(text, start, start + 7, 0.9)
     assert answer.boxes == text.boxes(start, start + 7) and len(answer.boxes) == 1
     shown = as_dict(text, [Reply("Which law?", (answer,))])["replies"][0]["answers"][0]["boxes"]
     assert shown == [answer.boxes[0]._asdict()] and set(shown[0]) == {"page", "x0", "y0", "x1", "y1"}

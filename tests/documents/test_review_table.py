@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from vcc.documents.answers import Reply, answer_at
+from vcc.documents.answer import Reply, answer_at
 from vcc.documents.question_list import CLAUSE_QUESTIONS, read_questions
-from vcc.documents.review_table import Question, ReviewRow, ReviewTable, row_from_dict, row_of
+from vcc.documents.review_table import Question, ReviewRow, ReviewTable, row_of
 from vcc.documents.text import Text, join_pieces
 from vcc.errors import UsageError
 
@@ -22,14 +22,16 @@ def contract() -> Text:
 def test_a_row_has_the_answer_its_sentence_and_its_page() -> None:
     text = contract()
     start = text.text.index("Vermont")
-    answer = answer_at(text, "Which law?", start, start + 7, 0.875)
-    row = row_of(text, [Reply("Which law?", (answer,)), Reply("When?", (), nearest=answer), Reply("Who?", ())])
+    answer = answer_at(text, start, start + 7, 0.875)
+    doubtful = answer_at(text, start, start + 7, 0.125, sure=False)
+    row = row_of(text, [Reply("Which law?", (answer,)), Reply("When?", (), nearest=doubtful), Reply("Who?", ())])
     (law,), (when,), who = row.cells
-    assert (law.text, law.quote, law.page, law.place) == ("Vermont", "The law of Vermont governs it.", 2, "page 2")
+    assert (law.text, law.sentence, law.page, law.place) == ("Vermont", "The law of Vermont governs it.", 2, "page 2")
     assert (law.score, law.sure, when.sure, who) == (0.875, True, False, ())
     assert row.notes == ("no text on page 3",)
     assert text.text[law.start : law.end] == "Vermont"
-    assert row_from_dict(json.loads(json.dumps(row.as_dict()))) == row
+    plain = json.loads(json.dumps(row.as_dict()))
+    assert plain["cells"] == [[law.as_dict()], [when.as_dict()], []] and set(plain) == set(vars(row))
 
 
 def test_a_row_that_does_not_fit_the_questions_is_refused() -> None:

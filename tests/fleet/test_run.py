@@ -63,11 +63,11 @@ def test_rows_are_what_each_document_answers(folder: Path, job: Job, tmp_path: P
         own = [row for row in found if row["document"] == name]
         replies = Document(read_text(folder / name), job.model).ask_all([q.question for q in QUESTIONS], 2)
         expected = [
-            (number, rank, " ".join(answer.text.split()), answer.start, answer.end, answer.score)
+            (number, rank, answer.text, answer.start, answer.end, answer.score)
             for number, reply in enumerate(replies)
             for rank, answer in enumerate(reply.answers, 1)
         ]
-        fields = ("question_number", "rank", "answer", "start", "end", "score")
+        fields = ("question_number", "rank", "text", "start", "end", "score")
         assert [tuple(row[field] for field in fields) for row in own if row["rank"]] == expected != []
     errors = {row["document"]: row["error"] for row in found if row["kind"]}
     assert errors["00001 empty.txt"] == "is empty" and errors["00003 misnamed.docx"].startswith("is not a DOCX")

@@ -18,7 +18,7 @@ from tests.documents import small_model
 from tests.documents.samples import pdf_bytes
 from tests.serve.running import Running, running, until
 from vcc.errors import UsageError
-from vcc.serve import models
+from vcc.serve import schemas
 from vcc.serve.settings import ServiceSettings
 
 TOKEN = "a-token-of-some-length"
@@ -45,24 +45,24 @@ def client(service: Running) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture(scope="module")
-def pdf(service: Running) -> models.DocumentModel:
+def pdf(service: Running) -> schemas.DocumentSchema:
     answer = service.upload(pdf_bytes(LINES, "Some words"), "../../etc/pass<wd>.pdf")
     assert answer.status_code == 202, answer.text
-    return models.DocumentModel(**answer.json())
+    return schemas.DocumentSchema(**answer.json())
 
 
-def test_a_document_is_read_as_a_job(client: httpx.Client, pdf: models.DocumentModel) -> None:
+def test_a_document_is_read_as_a_job(client: httpx.Client, pdf: schemas.DocumentSchema) -> None:
     assert (pdf.state, pdf.pages, pdf.name, pdf.title) == ("ready", 2, "pass<wd>.pdf", "Some words")
-    assert models.DocumentModel(**client.get(f"/v1/documents/{pdf.id}").json()) == pdf
+    assert schemas.DocumentSchema(**client.get(f"/v1/documents/{pdf.id}").json()) == pdf
     assert pdf.id in [one["id"] for one in client.get("/v1/documents").json()["documents"]]
     lines = client.get(f"/v1/documents/{pdf.id}/events").text.splitlines()
     assert json.loads(lines[0].removeprefix("data: "))["state"] == "ready"
 
 
-def test_answers_are_spans_of_the_text_with_boxes(client: httpx.Client, pdf: models.DocumentModel) -> None:
-    asked = models.AskModel(questions=["w5?", "w7 w9?"], top=2)
+def test_answers_are_spans_of_the_text_with_boxes(client: httpx.Client, pdf: schemas.DocumentSchema) -> None:
+    asked = schemas.AskRequest(questions=["w5?", "w7 w9?"], top=2)
     answer = client.post(f"/v1/documents/{pdf.id}/ask", json=asked.model_dump())
-    replies = models.RepliesModel(**answer.json()).replies
+    replies = schemas.RepliesSchema(**answer.json()).replies
     text = client.get(f"/v1/documents/{pdf.id}/text").json()["text"]
     assert [reply.question for reply in replies] == ["w5?", "w7 w9?"]
     for found in (one for reply in replies for one in reply.answers):
@@ -72,14 +72,14 @@ def test_answers_are_spans_of_the_text_with_boxes(client: httpx.Client, pdf: mod
         assert span["boxes"] == [box.model_dump() for box in found.boxes]
 
 
-def test_the_heat_map_covers_the_document(client: httpx.Client, pdf: models.DocumentModel) -> None:
+def test_the_heat_map_covers_the_document(client: httpx.Client, pdf: schemas.DocumentSchema) -> None:
     answer = client.post(f"/v1/documents/{pdf.id}/heatmap", json={"question": "w5?", "cells": 20})
-    found = models.HeatmapModel(**answer.json())
+    found = schemas.HeatmapSchema(**answer.json())
     assert len(found.starts) == 20 and found.starts == sorted(found.starts) and found.starts[0] == 0
     assert all(len(layer.heat) == 20 and max(layer.heat) <= 1 for layer in found.layers)
 
 
-def test_a_review_becomes_a_table_and_spreadsheets(client: httpx.Client, pdf: models.DocumentModel) -> None:
+def test_a_review_becomes_a_table_and_spreadsheets(client: httpx.Client, pdf: schemas.DocumentSchema) -> None:
     listed = {"file": ("own.yaml", b"First: w5?\nSecond: w7?\n")}
     questions = client.post("/v1/reviews/questions", files=listed).json()
     assert [question["name"] for question in questions] == ["First", "Second"]
@@ -87,7 +87,7 @@ def test_a_review_becomes_a_table_and_spreadsheets(client: httpx.Client, pdf: mo
     assert started.status_code == 202
     place = f"/v1/reviews/{started.json()['id']}"
     last = client.get(f"{place}/events").text.strip().rpartition("data: ")[2]
-    review = models.ReviewModel(**json.loads(last))
+    review = schemas.ReviewSchema(**json.loads(last))
     assert (review.state, review.done, review.total) == ("ready", 2, 2)
     (row,) = review.rows
     assert row.id == pdf.id and len(row.cells) == 2
@@ -150,7 +150,9 @@ def test_a_file_that_is_not_taken_says_why(service: Running, data: bytes, name: 
         ({"questions": ["w1?"], "path": "/etc/passwd"}, 422),
     ],
 )
-def test_wrong_questions_are_refused(client: httpx.Client, pdf: models.DocumentModel, body: object, code: int) -> None:
+def test_wrong_questions_are_refused(
+    client: httpx.Client, pdf: schemas.DocumentSchema, body: object, code: int
+) -> None:
     answer = client.post(f"/v1/documents/{pdf.id}/ask", json=body)
     assert answer.status_code == code and answer.json()["error"]
 
@@ -182,7 +184,7 @@ def test_pages_carry_no_inline_script_and_a_policy(client: httpx.Client) -> None
     assert client.get("/static/%2e%2e/app.py").status_code == 404
 
 
-def test_watching(client: httpx.Client, pdf: models.DocumentModel) -> None:
+def test_watching(client: httpx.Client, pdf: schemas.DocumentSchema) -> None:
     assert client.get("/health").json() == {"status": "ok"}
     assert client.get("/ready").status_code == 200
     assert client.get("/version").json()["limits"]["pages"] == 3

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from vcc.documents.answers import Answer
+from vcc.documents.answer import Answer
 from vcc.documents.document import Document
 from vcc.documents.text import Text
 
@@ -14,7 +14,7 @@ LETTERS = 10  # of a token, on average: a text with more is longer, without coun
 
 
 @dataclass(frozen=True)
-class Passage:
+class GivenPassage:
     """text[start:end] of a document; `part`: where a reader finds it; `best`: the likeliest answer in it, if any."""
 
     start: int
@@ -32,7 +32,7 @@ class Passage:
 class FoundPassages:
     """The best passages, best first, and the words that answer the question where the reader is sure of them."""
 
-    passages: tuple[Passage, ...]
+    passages: tuple[GivenPassage, ...]
     hint: str = ""
 
 
@@ -53,9 +53,11 @@ def find_passages(document: Document, question: str, room: int, length: Callable
     return FoundPassages(fitting(content, merged(content, near, AROUND), room, length), hint)
 
 
-def fitting(content: Text, passages: Sequence[Passage], room: int, length: Callable[[str], int]) -> tuple[Passage, ...]:
+def fitting(
+    content: Text, passages: Sequence[GivenPassage], room: int, length: Callable[[str], int]
+) -> tuple[GivenPassage, ...]:
     """Those that fit, in the order given; the first is cut where it alone is too long."""
-    kept: list[Passage] = []
+    kept: list[GivenPassage] = []
     for passage in passages:
         while not kept and length(passage.text) > room and passage.end - passage.start > 1:
             passage = halved(content, passage)
@@ -66,7 +68,7 @@ def fitting(content: Text, passages: Sequence[Passage], room: int, length: Calla
     return tuple(kept)
 
 
-def halved(content: Text, passage: Passage) -> Passage:
+def halved(content: Text, passage: GivenPassage) -> GivenPassage:
     """About half of a passage: what is around its best answer, or what comes first."""
     size = (passage.end - passage.start) // 2
     middle = (passage.best.start + passage.best.end) // 2 if passage.best else passage.start
@@ -74,9 +76,9 @@ def halved(content: Text, passage: Passage) -> Passage:
     return passage_at(content, start, start + size, passage.best)
 
 
-def merged(content: Text, answers: Sequence[Answer], around: int) -> list[Passage]:
+def merged(content: Text, answers: Sequence[Answer], around: int) -> list[GivenPassage]:
     """The surroundings of each answer; those that meet become one, in the better one's place."""
-    found: list[Passage] = []
+    found: list[GivenPassage] = []
     for answer in answers:
         start, _ = content.sentence_around(*(max(answer.start - around, 0),) * 2)
         _, end = content.sentence_around(*(min(answer.end + around, len(content.text)),) * 2)
@@ -90,8 +92,8 @@ def merged(content: Text, answers: Sequence[Answer], around: int) -> list[Passag
     return found
 
 
-def passage_at(content: Text, start: int, end: int, best: Answer | None) -> Passage:
+def passage_at(content: Text, start: int, end: int, best: Answer | None) -> GivenPassage:
     words = content.text[start:end]
     start, end = start + len(words) - len(words.lstrip()), end - len(words) + len(words.rstrip())
     part = content.part_at(start).label or f"{start / max(len(content.text), 1):.0%} into the text"
-    return Passage(start, end, part, content.text[start:end], best)
+    return GivenPassage(start, end, part, content.text[start:end], best)

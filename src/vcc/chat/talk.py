@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vcc.chat.model import ChatModel, Message
-from vcc.chat.passages import Passage, find_passages
+from vcc.chat.passages import GivenPassage, find_passages
 from vcc.documents.document import Document
 from vcc.errors import UsageError
 
@@ -23,7 +23,7 @@ class Said:
 
     question: str
     text: str
-    passages: tuple[Passage, ...]
+    passages: tuple[GivenPassage, ...]
     unfounded: tuple[str, ...]  # names and numbers of the answer that neither passages nor question have
 
 
@@ -63,14 +63,14 @@ def told(role: str, content: str) -> Message:
     return {"role": role, "content": content}
 
 
-def prompt(passages: Sequence[Passage], hint: str, question: str) -> str:
+def prompt(passages: Sequence[GivenPassage], hint: str, question: str) -> str:
     """The best passage stands last, next to the question: small models mind most what is near."""
     text = "\n\n".join(" ".join(passage.text.split()) for passage in reversed(passages))
     hinted = [f'Hint: "{hint}"', ORDER] if hint else [PLAIN_ORDER]
     return "\n".join([f"Text: {text}", "", f"Question: {question}", *hinted])
 
 
-def unfounded(text: str, question: str, passages: Sequence[Passage]) -> tuple[str, ...]:
+def unfounded(text: str, question: str, passages: Sequence[GivenPassage]) -> tuple[str, ...]:
     """Names and numbers of an answer that stand in none of what the model was given: likely made up.
 
     A capital at the start of a sentence makes no name.

@@ -26,7 +26,7 @@ from vcc.commands.documents import (
     write_page,
 )
 from vcc.commands.fleet import ALONE, Fleet, job_of, run_fleet
-from vcc.documents.answers import as_dict
+from vcc.documents.answer import as_dict
 from vcc.documents.document import Document
 from vcc.documents.review_table import Question
 from vcc.documents.show.report import report_html

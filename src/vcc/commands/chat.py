@@ -24,7 +24,7 @@ from vcc.errors import UsageError
 from vcc.printable import printable, printable_lines
 
 if TYPE_CHECKING:
-    from vcc.chat.passages import Passage
+    from vcc.chat.passages import GivenPassage
     from vcc.chat.talk import Said, Talk
     from vcc.documents.text import Text
 
@@ -109,7 +109,7 @@ def show_passages(console: Console, content: "Text", said: "Said") -> None:
     console.print()
 
 
-def shortened(passage: "Passage") -> Styled:
+def shortened(passage: "GivenPassage") -> Styled:
     words = printable(" ".join(passage.text.split()))
     return Styled(words if len(words) <= SHOWN else f"{words[:SHOWN]} …", style="dim")
 
@@ -129,7 +129,6 @@ def as_dict(content: "Text", replies: "Sequence[Said]") -> dict[str, Any]:
     }
 
 
-def passage_dict(passage: "Passage") -> dict[str, Any]:
-    best = passage.best
-    found = {"text": best.text, "start": best.start, "end": best.end, "score": round(best.score, 4)} if best else None
-    return {"start": passage.start, "end": passage.end, "part": passage.part, "text": passage.text, "best": found}
+def passage_dict(passage: "GivenPassage") -> dict[str, Any]:
+    best = passage.best.as_dict() if passage.best else None
+    return {"start": passage.start, "end": passage.end, "part": passage.part, "text": passage.text, "best": best}

@@ -9,7 +9,6 @@ from rich.filesize import decimal
 
 from vcc.commands.documents import Most, print_json, remarks
 from vcc.commands.fleet import Fleet, default_workers, plan, shown_progress, summary
-from vcc.documents.answers import as_dict, place_of
 from vcc.documents.shipped import load_asker
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ def ask_collection(
         best = [(answer, one) for one in found for answer in one.reply.answers]
         best.sort(key=lambda pair: (-pair[0].score, pair[1].document, pair[0].start))
         for answer, one in best[:top]:
-            place = f"{one.document}, {place_of(one.text, answer)}, score {answer.score:.2f}"
+            place = f"{one.document}, {answer.place}, score {answer.score:.2f}"
             console.print(f"  {' '.join(answer.text.split())}", markup=False, soft_wrap=True)
             console.print(f"    {place}", markup=False, soft_wrap=True, style="dim")
         if not best:
@@ -109,4 +108,4 @@ def ask_collection(
 
 
 def as_json(one: "Answered") -> dict[str, Any]:
-    return {"document": one.document, **as_dict(one.text, [one.reply])["replies"][0]}
+    return {"document": one.document, **one.reply.as_dict()}

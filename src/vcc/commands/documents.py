@@ -21,7 +21,7 @@ from vcc.files import write_whole
 from vcc.printable import printable
 
 if TYPE_CHECKING:
-    from vcc.documents.answers import Reply
+    from vcc.documents.answer import Reply
     from vcc.documents.asker import Facts
 
 remarks = Console(stderr=True, highlight=False, soft_wrap=True)  # beside the results, which go to standard output

@@ -24,7 +24,7 @@ from vcc.commands.documents import (
     wrote,
 )
 from vcc.commands.fleet import ALONE, Fleet, job_of, run_fleet
-from vcc.documents.answers import Reply, as_dict
+from vcc.documents.answer import Reply, as_dict
 from vcc.documents.document import Document
 from vcc.documents.facts import Facts
 from vcc.documents.formats.read import documents_in, suffixes
@@ -56,7 +56,7 @@ def review(
     One contract becomes a table and a page beside the whole text: unless --html names another file, it is written to
     the current folder as NAME.review.html; with --json or --out, only where --html asks for it. Several contracts, or
     a folder of them, become one table: a row for each contract, a column for each question. --out keeps it as a
-    spreadsheet with the quotes as comments.
+    spreadsheet with the sentences as comments.
 
     A hundred thousand contracts are work for many processes: any option of "many documents" below sets them to it. A
     run that was stopped goes on where it was, and one with more contracts does the new ones.

@@ -23,7 +23,7 @@ from vcc.commands.documents import (
     write_page,
     wrote,
 )
-from vcc.documents.answers import Reply, as_dict
+from vcc.documents.answer import Reply, as_dict
 from vcc.documents.layer_view import closest_passages
 from vcc.documents.show.figure import save_png
 from vcc.documents.show.heatmap import heatmap_html

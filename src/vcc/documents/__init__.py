@@ -1,6 +1,6 @@
 """Read a file, ask questions of it, and show what was found and what was read."""
 
-from vcc.documents.answers import Answer, Reply
+from vcc.documents.answer import Answer, Reply
 from vcc.documents.document import Document, read_document
 from vcc.documents.text import Part, Text
 from vcc.errors import DocumentError

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcc.data.features import tokenize_text
-from vcc.documents.answers import Reply
+from vcc.documents.answer import Reply
 from vcc.documents.asker import Asker, Index, check_wanted, facts_of
 from vcc.documents.facts import Facts
 from vcc.documents.store import ASIDE, MANIFEST, DamagedError, Store, model_hash, move_in, read_manifest

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +15,7 @@ from vcc.core.cut import Cut, child_nodes, visited_nodes
 from vcc.core.tree import SegmentTree
 from vcc.data.answers import ScoredSpan
 from vcc.data.features import tokenize_text
-from vcc.documents.answers import Reply, answer_at, merge_overlaps
+from vcc.documents.answer import Reply, answer_at, merge_overlaps
 from vcc.documents.facts import Facts
 from vcc.documents.layer_view import LayerView, openness_of
 from vcc.documents.short import kind_asked, ranked, shortened
@@ -136,13 +136,14 @@ class Asker:
         calibration = self.qa.calibration_of(self.qa.ids_of(question))
         chances = calibration.probabilities([span.score for span in found])
         answers = [
-            answer_at(document, question, *shown(place(index, span)), chance)
+            answer_at(document, *shown(place(index, span)), chance)
             for span, chance in zip(found, chances, strict=False)
             if span is found[0] or chance >= max(UNLIKELY, needed)
         ]
         kept = merge_overlaps((answer for answer in answers if answer.text), top)
         if kept and kept[0].score < needed:
-            return Reply(question, (), nearest=kept[0] if kept[0].score >= settings.doubt else None)
+            doubtful = kept[0].score >= settings.doubt
+            return Reply(question, (), nearest=replace(kept[0], sure=False) if doubtful else None)
         return Reply(question, kept)
 
     @torch.inference_mode()

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vcc.documents.answers import Answer, Reply
+from vcc.documents.answer import Answer, Reply
 from vcc.documents.formats.gate import USUAL, Limits
 from vcc.documents.formats.read import read_text
 from vcc.documents.shipped import load_asker

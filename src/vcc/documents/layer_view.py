@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from vcc.documents.answers import Answer
+from vcc.documents.answer import Answer
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.integer]

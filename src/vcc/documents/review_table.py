@@ -1,16 +1,16 @@
-"""Many documents, the same questions: one row a document, one cell a question. A value that needs no text beside it."""
+"""Many documents, the same questions: one row per document, one cell per question."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from vcc.documents.answers import Answer, Reply, excerpt, place_of
+from vcc.documents.answer import Answer, Reply
 from vcc.documents.text import Text
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of every document; `name` heads its column, `group` gathers columns that belong together."""
+    """A question to every document; `name` heads its column, `group` is the heading of related questions."""
 
     question: str
     name: str = ""
@@ -22,36 +22,26 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One answer as a table shows it: its words, the sentence they stand in, and where that is."""
-
-    text: str
-    quote: str
-    place: str  # for people: "page 3", "12. GOVERNING LAW", "41% into the text"
-    page: int | None
-    start: int
-    end: int
-    score: float
-    sure: bool = True  # False: the model would rather say that there is no answer; a person should look
-
-
-@dataclass(frozen=True)
 class ReviewRow:
-    """What was found in one document: a cell a question, best answer first; or why it could not be read."""
+    """The answers of one document, a cell per question, best first; or the error that kept it from being read.
 
-    document: str  # the name that the reader of the table knows it by
-    cells: tuple[tuple[Finding, ...], ...] = ()
+    A cell is empty if no answer was found, and holds one doubtful answer if none was sure.
+    """
+
+    document: str  # its name in the table
+    cells: tuple[tuple[Answer, ...], ...] = ()
     notes: tuple[str, ...] = ()
     error: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; `row_from_dict` is the way back."""
-        return asdict(self)
+        """Plain values, for JSON."""
+        cells = [[answer.as_dict() for answer in cell] for cell in self.cells]
+        return {"document": self.document, "cells": cells, "notes": list(self.notes), "error": self.error}
 
 
 @dataclass(frozen=True)
 class ReviewTable:
-    """Questions and documents; a row is as wide as the list of questions, or holds an error and no cells."""
+    """Questions and documents. A row has a cell for each question, or an error and no cells."""
 
     questions: tuple[Question, ...]
     rows: tuple[ReviewRow, ...]
@@ -65,45 +55,17 @@ class ReviewTable:
     def as_dict(self) -> dict[str, Any]:
         return {
             "questions": [asdict(question) for question in self.questions],
-            "rows": [r.as_dict() for r in self.rows],
+            "rows": [row.as_dict() for row in self.rows],
         }
 
 
 def row_of(text: Text, replies: Iterable[Reply], document: str = "") -> ReviewRow:
-    """The row of a document that was asked; unless named, it is known by its title."""
-    cells = tuple(cell_of(text, reply) for reply in replies)
-    return ReviewRow(document or text.title, cells, text.notes)
-
-
-def cell_of(text: Text, reply: Reply) -> tuple[Finding, ...]:
-    """The answers; where there is none that the model is sure of, the nearest, marked as doubtful."""
-    if not reply.answers and reply.nearest is not None:
-        return (finding_of(text, reply.nearest, sure=False),)
-    return tuple(finding_of(text, answer) for answer in reply.answers)
-
-
-def finding_of(text: Text, answer: Answer, sure: bool = True) -> Finding:
-    quote = "".join(excerpt(text, answer, margin=300, longest=2000))
-    return Finding(
-        " ".join(answer.text.split()),
-        quote.strip(),
-        place_of(text, answer),
-        answer.page,
-        answer.start,
-        answer.end,
-        float(answer.score),
-        sure,
-    )
-
-
-def row_from_dict(values: Mapping[str, Any]) -> ReviewRow:
-    """A row as `as_dict` wrote it, also after a way through JSON."""
-    cells = tuple(tuple(Finding(**finding) for finding in cell) for cell in values["cells"])
-    return ReviewRow(values["document"], cells, tuple(values["notes"]), values["error"])
+    """The row of a document from its replies; `document` is its name, by default its title."""
+    return ReviewRow(document or text.title, tuple(reply.all_answers for reply in replies), text.notes)
 
 
 def named(replies: Sequence[Reply], questions: Sequence[Question]) -> list[Reply]:
-    """Replies under the names and groups of their questions."""
+    """Replies with the names and groups of their questions."""
     return [
         replace(reply, name=question.name, group=question.group)
         for reply, question in zip(replies, questions, strict=True)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vcc.documents.answers import Reply
+from vcc.documents.answer import Reply
 from vcc.documents.document import Document
 from vcc.documents.facts import Facts
 from vcc.documents.review_table import Question, named

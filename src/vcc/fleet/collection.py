@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from vcc.documents.answers import Reply
+from vcc.documents.answer import Reply
 from vcc.documents.archive import FORMAT as LONG_FORMAT
 from vcc.documents.archive import IDS
 from vcc.documents.asker import Asker

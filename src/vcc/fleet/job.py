@@ -22,7 +22,7 @@ from vcc.fleet.table import Row, rows_of
 if TYPE_CHECKING:
     from vcc.documents.asker import Asker
 
-FORMAT = 1  # raised when rows change their meaning
+FORMAT = 2  # raise it when the columns of a row, or their meaning, change
 LIBRARIES = ("vcc-transformers", "torch", "transformers", "tokenizers", "pypdf", "markdown-it-py")
 
 

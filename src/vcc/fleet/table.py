@@ -1,5 +1,7 @@
-"""The one table that everything becomes: a row for each answer, one for a question without an answer, one for a
-document that failed. Parquet has all of it; CSV and XLSX have a row for each document."""
+"""The table of a run: a row per answer, one per question without an answer, one per document that failed.
+
+Parquet holds all of it; CSV and XLSX have a row per document. The columns of an answer are those of `Answer`.
+"""
 
 import io
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,32 +12,35 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vcc.documents.review_table import Finding, Question, ReviewRow, ReviewTable
+from vcc.documents.answer import Answer
+from vcc.documents.review_table import Question, ReviewRow, ReviewTable
 from vcc.documents.show.spreadsheet import write_spreadsheet
 from vcc.errors import UsageError
 from vcc.files import write_whole
 
 Row = dict[str, Any]  # by the names of SCHEMA
 
+BOX = pa.struct([("page", pa.int32()), *((edge, pa.float64()) for edge in ("x0", "y0", "x1", "y1"))])
 SCHEMA = pa.schema(
     [
         ("document", pa.string()),  # its name in the source
         ("id", pa.string()),  # SHA-256 of content, model, questions and settings; null where it could not be fetched
         ("title", pa.string()),
         ("tokens", pa.int64()),
-        ("notes", pa.string()),  # what of the file could not be read
+        ("notes", pa.string()),  # what could not be read of the file
         ("question_number", pa.int32()),  # from 0; null where nothing was asked
         ("question", pa.string()),
         ("name", pa.string()),  # of the question, e.g. that of a clause
         ("rank", pa.int32()),  # 1 is the best answer; 0: none was found
-        ("answer", pa.string()),
-        ("quote", pa.string()),  # the sentence it stands in
-        ("place", pa.string()),  # for people: "page 3"; of an index, its folder in the store
-        ("page", pa.int32()),
+        ("text", pa.string()),
         ("start", pa.int64()),  # characters of the document's text
         ("end", pa.int64()),
         ("score", pa.float64()),
-        ("sure", pa.bool_()),  # false: what the model would say if it had to be less sure
+        ("place", pa.string()),  # for people: "page 3"; for the job "index", the folder of the index in the store
+        ("page", pa.int32()),
+        ("sentence", pa.string()),
+        ("sure", pa.bool_()),  # false: below the threshold
+        ("boxes", pa.list_(BOX)),
         ("kind", pa.string()),  # of the error: fetch, document, crash, hang, memory, worker, internal
         ("error", pa.string()),
     ]
@@ -49,27 +54,17 @@ def check_output(path: Path) -> None:
 
 
 def rows_of(about: Row, questions: Sequence[Question], found: ReviewRow) -> Iterator[Row]:
-    """The rows of a document that was asked; `about` is what they have in common."""
+    """The rows of a document; `about` holds the columns that are the same in all of them."""
     for number, (question, cell) in enumerate(zip(questions, found.cells, strict=True)):
         asked = about | {"question_number": number, "question": question.question, "name": question.heading, "rank": 0}
         if not cell:
             yield asked
-        for rank, finding in enumerate(cell, 1):
-            yield asked | {
-                "rank": rank,
-                "answer": finding.text,
-                "quote": finding.quote,
-                "place": finding.place,
-                "page": finding.page,
-                "start": finding.start,
-                "end": finding.end,
-                "score": finding.score,
-                "sure": finding.sure,
-            }
+        for rank, answer in enumerate(cell, 1):
+            yield asked | {"rank": rank} | answer.as_dict()
 
 
 def write_table(path: Path, rows: Sequence[Row], questions: Sequence[Question]) -> None:
-    """The table as the name says; the same rows give the same bytes."""
+    """Write the table in the format of the suffix; the same rows give the same bytes."""
     check_output(path)
     if path.suffix.lower() == ".parquet":
         write_whole(path, parquet_bytes(rows))
@@ -85,23 +80,17 @@ def parquet_bytes(rows: Iterable[Row], metadata: dict[str, str] | None = None) -
 
 
 def as_review(rows: Sequence[Row], questions: Sequence[Question]) -> ReviewTable:
-    """One row a document, one cell a question."""
+    """The same as one row per document, one cell per question."""
     found = []
     for document, group in groupby(rows, key=lambda row: row["document"]):
         own = list(group)
         if own[0]["error"] is not None:
             found.append(ReviewRow(document, error=own[0]["error"]))
             continue
-        cells: list[list[Finding]] = [[] for _ in questions]
+        cells: list[list[Answer]] = [[] for _ in questions]
         for row in own:
             if row["rank"]:
-                cells[row["question_number"]].append(finding_of(row))
+                cells[row["question_number"]].append(Answer.from_dict(row))
         notes = tuple((own[0]["notes"] or "").splitlines())
         found.append(ReviewRow(document, tuple(map(tuple, cells)), notes))
     return ReviewTable(tuple(questions), tuple(found))
-
-
-def finding_of(row: Row) -> Finding:
-    return Finding(
-        row["answer"], row["quote"], row["place"], row["page"], row["start"], row["end"], row["score"], row["sure"]
-    )

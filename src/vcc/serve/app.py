@@ -16,7 +16,7 @@ from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
 from vcc.errors import UsageError
-from vcc.serve import models
+from vcc.serve import schemas
 from vcc.serve.engine import Engine
 from vcc.serve.guard import Guard
 from vcc.serve.library import FullError, Library, UnknownDocumentError
@@ -91,10 +91,10 @@ def add_watching(app: FastAPI, engine: Engine, metrics: Metrics) -> None:
         return Response(metrics.text(), media_type="text/plain; version=0.0.4")
 
     @app.get("/version", tags=["service"], responses=refused())
-    def versions() -> models.VersionModel:
+    def versions() -> schemas.VersionSchema:
         """What runs here, and its limits."""
         limits = {name: getattr(engine.settings, name) for name in SHOWN_LIMITS}
-        return models.VersionModel(version=__version__, model=engine.model_hash[:16], limits=limits)
+        return schemas.VersionSchema(version=__version__, model=engine.model_hash[:16], limits=limits)
 
 
 def add_errors(app: FastAPI) -> None:

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from vcc.data.features import tokenize_text
-from vcc.documents.answers import Reply
+from vcc.documents.answer import Reply
 from vcc.documents.document import Document
 from vcc.documents.formats.gate import Limits
 from vcc.documents.isolated import ReadingError, end_children, read_isolated

@@ -1,26 +1,26 @@
-"""Progress as server-sent events: one whenever something has changed, until it is finished."""
+"""Progress as server-sent events: one for each change, until the work is finished."""
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel
+
+from vcc.serve.schemas import DocumentSchema, ReviewSchema
 
 EVERY = 0.2  # seconds between two looks
 ALIVE = 15  # seconds after which a line says that the connection is still there
 FINISHED = ("ready", "failed")
 
 
-def events(look: Callable[[], BaseModel], seconds: float) -> StreamingResponse:
-    """What `look` gives, again and again, for `seconds` at most; it ends when the state is final."""
+def events(look: Callable[[], DocumentSchema | ReviewSchema], seconds: float) -> StreamingResponse:
+    """Send what `look` returns whenever it changes, for at most `seconds`, until the state is final."""
 
     async def lines() -> AsyncIterator[str]:
         start, said, last = time.monotonic(), time.monotonic(), ""
         while time.monotonic() - start < seconds:
             try:
-                now: Any = look()
+                now = look()
             except Exception as error:  # it was deleted
                 yield f"event: gone\ndata: {type(error).__name__}\n\n"
                 return

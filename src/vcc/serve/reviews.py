@@ -1,4 +1,4 @@
-"""Reviews as jobs: many documents, a list of questions, one table; one at a time, with progress for those who wait."""
+"""Reviews as jobs: many documents, a list of questions, one table. They run sequentially and report their progress."""
 
 import logging
 import secrets
@@ -13,6 +13,7 @@ from typing import Literal
 from vcc.documents.review_table import Question, ReviewRow, ReviewTable
 from vcc.serve.engine import Engine
 from vcc.serve.library import UnknownDocumentError
+from vcc.serve.turns import Progress
 
 log = logging.getLogger("vcc.serve")
 KEPT = 100  # finished reviews that can be fetched
@@ -20,7 +21,7 @@ KEPT = 100  # finished reviews that can be fetched
 
 @dataclass(frozen=True)
 class Review:
-    """One review and how far it is."""
+    """One review and its progress."""
 
     id: str
     documents: tuple[str, ...]
@@ -81,10 +82,10 @@ class Reviews:
             for document in review.documents:
                 before, width = review.done, len(review.questions)
 
-                def told(done: int, total: int, review: Review = review, before: int = before) -> None:
+                def progress(done: int, total: int, review: Review = review, before: int = before) -> None:
                     self._put(replace(review, done=before + done))
 
-                row = self._row(document, review.questions, told)
+                row = self._row(document, review.questions, progress)
                 rows, done = (*review.rows, row), before + width
                 review = replace(review, rows=rows, row_documents=(*review.row_documents, document), done=done)
                 self._put(review)
@@ -93,11 +94,11 @@ class Reviews:
             log.error("review %s failed (%s)", id, type(error).__name__)
             self._put(replace(review, state="failed", error=f"the review failed ({type(error).__name__})"))
 
-    def _row(self, document: str, questions: Sequence[Question], told: object) -> ReviewRow:
+    def _row(self, document: str, questions: Sequence[Question], progress: Progress) -> ReviewRow:
         try:
             entry = self.engine.library.get(document)
             if entry.state != "ready":
                 return ReviewRow(entry.name, error=entry.error or "is not read yet")
-            return self.engine.review(document, questions, told)  # type: ignore[arg-type]
+            return self.engine.review(document, questions, progress)
         except UnknownDocumentError:
             return ReviewRow(document, error="was deleted")

@@ -1,7 +1,7 @@
 """The routes. Each calls the engine and shapes what it gives; whatever is wrong has a code and plain words."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Annotated, Any, TypeVar
 
@@ -14,12 +14,11 @@ from vcc.documents.review_table import Question
 from vcc.documents.show.spreadsheet import csv_bytes, xlsx_bytes
 from vcc.documents.text import Text
 from vcc.errors import UsageError
-from vcc.serve import models
+from vcc.serve import schemas
 from vcc.serve.engine import Engine
 from vcc.serve.events import FINISHED, events
-from vcc.serve.library import Entry, UnknownDocumentError
-from vcc.serve.reviews import Review, Reviews
-from vcc.serve.shapes import document_model, heatmap_model, reply_model, review_model, span_model, text_model
+from vcc.serve.library import Entry
+from vcc.serve.reviews import Reviews
 from vcc.serve.uploads import check_type
 
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
@@ -39,7 +38,7 @@ Wait = Annotated[float, Query(ge=0, description="seconds to wait until it is rea
 
 
 def refused(*codes: int) -> dict[int | str, dict[str, Any]]:
-    return {code: {"model": models.ErrorMessage, "description": CODES[code]} for code in (401, *codes)}
+    return {code: {"model": schemas.ErrorSchema, "description": CODES[code]} for code in (401, *codes)}
 
 
 def document_routes(engine: Engine, reviews: Reviews) -> APIRouter:
@@ -47,7 +46,7 @@ def document_routes(engine: Engine, reviews: Reviews) -> APIRouter:
     routes, library, settings = APIRouter(prefix="/v1/documents", tags=["documents"]), engine.library, engine.settings
 
     @routes.post("", status_code=202, responses=refused(413, 415, 422, 429, 503, 504))
-    async def upload(file: UploadFile, wait: Wait = 0) -> models.DocumentModel:
+    async def upload(file: UploadFile, wait: Wait = 0) -> schemas.DocumentSchema:
         """Upload a document: PDF, DOCX, EPUB, HTML, Markdown or text. It is read as a job."""
         data, name = await file.read(), file.filename or "document"
         if len(data) > settings.file_bytes:
@@ -61,36 +60,36 @@ def document_routes(engine: Engine, reviews: Reviews) -> APIRouter:
             entry = await until_read(lambda: library.get(entry.id), min(wait, settings.wait_seconds))
             if entry.state == "failed":
                 raise HTTPException(entry.code, entry.error)
-        return document_model(entry)
+        return schemas.DocumentSchema.of(entry)
 
     @routes.get("", responses=refused())
-    def all_documents() -> models.DocumentsModel:
+    def all_documents() -> schemas.DocumentsSchema:
         """All documents, the latest first."""
-        return models.DocumentsModel(documents=[document_model(entry) for entry in library.all()])
+        return schemas.DocumentsSchema(documents=[schemas.DocumentSchema.of(entry) for entry in library.all()])
 
     @routes.get("/{id}", responses=refused(404))
-    def one_document(id: str) -> models.DocumentModel:
+    def one_document(id: str) -> schemas.DocumentSchema:
         """A document and how far its reading is."""
-        return document_model(library.get(id))
+        return schemas.DocumentSchema.of(library.get(id))
 
     @routes.get("/{id}/events", responses=refused(404), response_class=StreamingResponse)
     def document_events(id: str) -> StreamingResponse:
         """The same as server-sent events, whenever it changes."""
         library.get(id)
-        return events(lambda: document_model(library.get(id)), settings.reading_seconds * 10)
+        return events(lambda: schemas.DocumentSchema.of(library.get(id)), settings.reading_seconds * 10)
 
     @routes.get("/{id}/text", responses=refused(404, 409))
-    def text(id: str) -> models.TextModel:
+    def text(id: str) -> schemas.TextSchema:
         """What the document says: its characters, which answers count, and its parts."""
-        return text_model(ready_text(engine, id))
+        return schemas.TextSchema.of(ready_text(engine, id))
 
     @routes.get("/{id}/span", responses=refused(404, 409, 422))
-    def span(id: str, start: Annotated[int, Query(ge=0)], end: Annotated[int, Query(ge=1)]) -> models.SpanModel:
+    def span(id: str, start: Annotated[int, Query(ge=0)], end: Annotated[int, Query(ge=1)]) -> schemas.SpanSchema:
         """Where characters start..end - 1 stand: for links into a document."""
         content = ready_text(engine, id)
         if not start < end <= len(content.text):
             raise HTTPException(422, f"span {start}..{end} must be non-empty and lie in 0..{len(content.text)}")
-        return span_model(content, start, end)
+        return schemas.SpanSchema.of(content, start, end)
 
     @routes.get("/{id}/file", responses=refused(404), response_class=FileResponse)
     def original(id: str) -> FileResponse:
@@ -103,15 +102,15 @@ def document_routes(engine: Engine, reviews: Reviews) -> APIRouter:
         return FileResponse(library.original(id), media_type=kind, headers=headers)
 
     @routes.post("/{id}/ask", responses=refused(404, 409, 413, 422, 504))
-    async def ask(id: str, asked: models.AskModel) -> models.RepliesModel:
+    async def ask(id: str, asked: schemas.AskRequest) -> schemas.RepliesSchema:
         """Answer questions. Those of several callers are asked together."""
         check_questions(asked.questions, settings.questions, settings.question_characters)
-        content = await run_in_threadpool(ready_text, engine, id)
+        await run_in_threadpool(ready_text, engine, id)
         found = await in_time(engine.ask(id, asked.questions), settings.wait_seconds)
-        return models.RepliesModel(replies=[reply_model(content, reply, asked.top) for reply in found])
+        return schemas.RepliesSchema(replies=[schemas.ReplySchema.of(reply, asked.top) for reply in found])
 
     @routes.post("/{id}/heatmap", responses=refused(404, 409, 413, 422, 504))
-    async def heatmap(id: str, asked: models.HeatmapRequest) -> models.HeatmapModel:
+    async def heatmap(id: str, asked: schemas.HeatmapRequest) -> schemas.HeatmapSchema:
         """What each compressed layer read closely for a question."""
         check_questions([asked.question], 1, settings.question_characters)
         await run_in_threadpool(ready_text, engine, id)
@@ -119,7 +118,7 @@ def document_routes(engine: Engine, reviews: Reviews) -> APIRouter:
         done, _ = await asyncio.wait([seen], timeout=settings.wait_seconds)
         if not done:
             raise too_late(settings.wait_seconds)
-        return heatmap_model(seen.result(), asked.cells)
+        return schemas.HeatmapSchema.of(seen.result(), asked.cells)
 
     @routes.delete("/{id}", status_code=204, responses=refused(404))
     def delete(id: str) -> None:
@@ -135,7 +134,7 @@ def review_routes(engine: Engine, reviews: Reviews) -> APIRouter:
     routes, settings = APIRouter(prefix="/v1/reviews", tags=["reviews"]), engine.settings
 
     @routes.post("", status_code=202, responses=refused(404, 413, 422, 429))
-    def start(asked: models.ReviewRequest) -> models.ReviewModel:
+    def start(asked: schemas.ReviewRequest) -> schemas.ReviewSchema:
         """Ask documents the 41 clause questions of CUAD, or your own."""
         if len(asked.documents) > settings.reviewed:
             words = f"{len(asked.documents)} documents in one review, above the limit of {settings.reviewed}"
@@ -148,10 +147,10 @@ def review_routes(engine: Engine, reviews: Reviews) -> APIRouter:
             engine.library.get(id)
         if reviews.in_queue >= settings.waiting:
             raise HTTPException(429, f"{settings.waiting} reviews are waiting already; try again later")
-        return shown(reviews.start(asked.documents, questions))
+        return schemas.ReviewSchema.of(reviews.start(asked.documents, questions))
 
     @routes.post("/questions", responses=refused(413, 415, 422))
-    async def questions_of(file: UploadFile) -> list[models.QuestionModel]:
+    async def questions_of(file: UploadFile) -> list[schemas.QuestionSchema]:
         """A list of questions from a file, .yaml or .csv, for a review."""
         name = (file.filename or "").lower()
         suffix = next((suffix for suffix in (".csv", ".yaml", ".yml") if name.endswith(suffix)), "")
@@ -165,22 +164,22 @@ def review_routes(engine: Engine, reviews: Reviews) -> APIRouter:
         except UnicodeDecodeError:
             raise HTTPException(422, "the list is not UTF-8 text") from None
         check_questions([q.question for q in found], settings.questions, settings.question_characters)
-        return [models.QuestionModel(**vars(question)) for question in found]
+        return [schemas.QuestionSchema(**vars(question)) for question in found]
 
     @routes.get("/{id}", responses=refused(404))
-    def review(id: str) -> models.ReviewModel:
+    def review(id: str) -> schemas.ReviewSchema:
         """A review: how far it is, and the rows that are ready."""
-        return shown(reviews.get(id))
+        return schemas.ReviewSchema.of(reviews.get(id))
 
     @routes.get("/{id}/events", responses=refused(404), response_class=StreamingResponse)
     def review_events(id: str) -> StreamingResponse:
         """The same as server-sent events, whenever it changes."""
         reviews.get(id)
-        return events(lambda: shown(reviews.get(id)), 24 * 3600)
+        return events(lambda: schemas.ReviewSchema.of(reviews.get(id)), 24 * 3600)
 
     @routes.get("/{id}/review.xlsx", responses=refused(404), response_class=Response)
     def as_xlsx(id: str) -> Response:
-        """A row a document, a column a question, quotes as comments, colours by score."""
+        """One row per document, one column per question, sentences as comments, colours by score."""
         return attachment(xlsx_bytes(reviews.get(id).table), XLSX, "review.xlsx")
 
     @routes.get("/{id}/review.csv", responses=refused(404), response_class=Response)
@@ -188,20 +187,7 @@ def review_routes(engine: Engine, reviews: Reviews) -> APIRouter:
         """The same as CSV."""
         return attachment(csv_bytes(reviews.get(id).table), "text/csv; charset=utf-8", "review.csv")
 
-    def shown(review: Review) -> models.ReviewModel:
-        return review_model(review, texts_of(engine, review.row_documents))
-
     return routes
-
-
-def texts_of(engine: Engine, ids: Iterable[str]) -> dict[str, Text]:
-    found = {}
-    for id in ids:
-        try:
-            found[id] = engine.document(id).content
-        except (UnknownDocumentError, OSError):
-            continue
-    return found
 
 
 def ready_text(engine: Engine, id: str) -> Text:

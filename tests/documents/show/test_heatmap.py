@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from vcc.documents.answers import answer_at
+from vcc.documents.answer import answer_at
 from vcc.documents.layer_view import LayerView, binned, closest_passages, openness_of
 from vcc.documents.show.figure import save_png
 from vcc.documents.show.heatmap import heatmap_html, runs
@@ -36,7 +36,7 @@ def view_of(n: int = 400, layers: int = 3, seed: int = 0) -> tuple[Text, LayerVi
     openness = np.stack([openness_of(SCALES, (top, np.array([top[0] * 4, top[1] * 4 + 3])), n) for top in tops])
     names = tuple(f"layer {i}" for i in range(layers))
     start = int(offsets[n // 3, 0])
-    answers = (answer_at(document, "q", start, start + 9, 0.9),)
+    answers = (answer_at(document, start, start + 9, 0.9),)
     return document, LayerView("Which <word>?", offsets, openness, openness + 0.01, names, SCALES, answers)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
-from vcc.documents.answers import Reply, answer_at
+from vcc.documents.answer import Reply, answer_at
 from vcc.documents.show import page
 from vcc.documents.show.report import report_html
 from vcc.documents.text import Text, join_pieces
@@ -71,7 +71,7 @@ def test_a_page_holds_its_style_sheets_and_script_as_they_are() -> None:
 
 def test_a_value_that_a_page_lacks_is_an_error() -> None:
     with pytest.raises(UndefinedError, match="groups"):
-        page.render("report.html", text=document_of([("", "x")]), facts={}, places=[], blocks=[])
+        page.render("report.html", text=document_of([("", "x")]), facts={}, linked=[], blocks=[])
 
 
 def document_of(pieces: list[tuple[str, str]]) -> Text:
@@ -85,13 +85,13 @@ def squeezed(text: str) -> str:
 
 def test_the_page_needs_nothing_from_outside() -> None:
     document = document_of([("page 1", "some text")])
-    html = report_html(document, [Reply("q", (answer_at(document, "q", 0, 4, 0.5),))], {})
+    html = report_html(document, [Reply("q", (answer_at(document, 0, 4, 0.5),))], {})
     assert not re.search(r"https?:|//[a-z]|@import|url\(|<link|src=", html)
 
 
 def test_names_and_text_are_escaped_and_the_whole_text_is_there() -> None:
     document = document_of([("page <1>", NASTY + "\n\nsecond"), ("page 2", "third " + NASTY)])
-    replies = [Reply(NASTY, (answer_at(document, "q", 3, 60, 0.9),), NASTY, NASTY), Reply("none", ())]
+    replies = [Reply(NASTY, (answer_at(document, 3, 60, 0.9),), NASTY, NASTY), Reply("none", ())]
     html = report_html(document, replies, {NASTY: NASTY})
     shown = Page(html)
     assert squeezed(shown.text) == squeezed(document.text)
@@ -102,7 +102,7 @@ def test_names_and_text_are_escaped_and_the_whole_text_is_there() -> None:
 def test_a_page_adds_no_blanks_to_the_text() -> None:
     document = document_of([("page 1", "one  two\n   three\n\nfour"), ("page 2", "five six")])
     spans = [(0, 8), (5, 8), (document.text.index("six"), len(document.text))]
-    replies = [Reply("q", (answer_at(document, "q", start, end, 0.5),)) for start, end in spans]
+    replies = [Reply("q", (answer_at(document, start, end, 0.5),)) for start, end in spans]
     assert Page(report_html(document, replies, {})).text == document.text + "\n\n"
 
 
@@ -120,7 +120,7 @@ def test_every_answer_lights_up_its_own_text_however_they_overlap(
         start = min(start, len(document.text) - 1)
         span = document.text[start : start + size]
         if span.strip():
-            replies.append(Reply(f"q{start}", (answer_at(document, "q", start, start + len(span), 0.5),)))
+            replies.append(Reply(f"q{start}", (answer_at(document, start, start + len(span), 0.5),)))
     page = Page(report_html(document, replies, {}))
     assert squeezed(page.text) == squeezed(document.text)
     assert sorted(page.links) == sorted(2 * [f"#a{number}" for number in range(len(replies))])

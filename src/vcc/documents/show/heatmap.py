@@ -10,7 +10,7 @@ from textwrap import shorten
 
 import numpy as np
 
-from vcc.documents.answers import Answer, place_of
+from vcc.documents.answer import Answer
 from vcc.documents.layer_view import LayerView, heat
 from vcc.documents.show.page import Block, blocks, cuts, render
 from vcc.documents.text import Text
@@ -20,7 +20,7 @@ BLOCK = 1500  # characters laid out together
 
 
 @dataclass(frozen=True)
-class Piece:
+class ShadedPiece:
     """A piece of the text with one history; of the answer's pieces, `begins` marks the first."""
 
     text: str
@@ -30,7 +30,7 @@ class Piece:
 
 
 def heatmap_html(text: Text, view: LayerView, facts: Mapping[str, str]) -> str:
-    """The page for `vcc see --html`: an overview strip a layer, and the text shaded by how finely it was read."""
+    """The page for `vcc see --html`: one overview strip per layer, and the text shaded by how finely it was read."""
     starts, codes, histories = runs(view)
     width = min(WIDTH, len(view.offsets))
     strips = [heat(view.openness.mean(0, keepdims=True), width)[0], *heat(view.openness, width)]
@@ -42,7 +42,6 @@ def heatmap_html(text: Text, view: LayerView, facts: Mapping[str, str]) -> str:
         facts=facts,
         best=best,
         best_shown=best and shorten(best.text, 110, placeholder=" …"),
-        best_where=best and place_of(text, best),
         best_left=best and 100 * view.token_at(best.start) / len(view.offsets),
         strips=[("all layers", ""), *zip(view.layers, (f"{seen:,} rows" for seen in view.rows), strict=True)],
         blocks=_blocks(text, view, starts, codes, best),
@@ -71,7 +70,7 @@ def runs(view: LayerView) -> tuple[list[int], list[int], list[str]]:
 
 def _blocks(
     text: Text, view: LayerView, starts: Sequence[int], codes: Sequence[int], best: Answer | None
-) -> Iterator[tuple[Block, int, list[Piece]]]:
+) -> Iterator[tuple[Block, int, list[ShadedPiece]]]:
     """The text in blocks, each with the number of its first token and its pieces.
 
     A run owns the characters from its first token to the next run's.
@@ -89,5 +88,5 @@ def _blocks(
         for a, b in cuts(block.start, block.end, [*edges[run:after], first, last]):
             while edges[run + 1] <= a:
                 run += 1
-            pieces.append(Piece(text.text[a:b], codes[run], first <= a < last, a == first))
+            pieces.append(ShadedPiece(text.text[a:b], codes[run], first <= a < last, a == first))
         yield block, view.token_at(block.start), pieces

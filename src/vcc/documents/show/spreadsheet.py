@@ -1,16 +1,20 @@
-"""A review table as a spreadsheet: one row a document, one column a question; XLSX with colours and comments, or CSV.
+"""A review table as a spreadsheet, one row per document: XLSX with colours and comments, or CSV.
 
-Texts of documents are never formulas: a cell that begins like one is kept as text, in both formats.
+XLSX also has a sheet with one row per answer, under the names of `Answer`.
+
+Text from a document is never a formula: a cell that begins like one is kept as text, in both formats.
 """
 
 import csv
 import io
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vcc.documents.review_table import Finding, ReviewTable
+from vcc.documents.answer import ANSWER_FIELDS, Answer, on_one_line
+from vcc.documents.review_table import ReviewTable
 from vcc.documents.text import INSTALL
 from vcc.errors import UsageError
 from vcc.files import write_whole
@@ -23,10 +27,12 @@ FORMULA = re.compile(r"\s*[=+\-@\t\r]")  # what spreadsheet programs take for th
 UNWRITABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")  # XML has no place for them
 LONGEST = 32_000  # characters; a cell holds 32,767
 LONGEST_COMMENT = 1_500
+MOST_ROWS = 1_048_576  # of a sheet
 # Score to colour, from a guess to almost certain; black text is readable on all of them.
 COLOURS = ((0.0, (253, 226, 196)), (0.5, (254, 243, 199)), (1.0, (187, 230, 197)))
 DOUBTFUL, MISSING, FAILED = "E8E6F5", "F3F4F6", "FECACA"
 SUFFIXES = (".xlsx", ".csv")
+COLUMNS = ("score", "place", "sentence", "sure")  # of an answer, in CSV beside its text
 
 
 def check_spreadsheet(path: Path) -> None:
@@ -35,30 +41,29 @@ def check_spreadsheet(path: Path) -> None:
 
 
 def write_spreadsheet(path: Path, table: ReviewTable) -> None:
-    """Write a table; the name says as what."""
+    """Write a table as .xlsx or .csv."""
     check_spreadsheet(path)
     write_whole(path, xlsx_bytes(table) if path.suffix.lower() == ".xlsx" else csv_bytes(table))
 
 
 def csv_bytes(table: ReviewTable) -> bytes:
-    """UTF-8 with the mark that Excel knows it by. Four columns a question: answer, place, score and quote."""
+    """UTF-8 with a byte-order mark, for Excel. The column of a question has the text of its answers; the next ones
+    have their COLUMNS. Several answers take a line each.
+    """
     out = io.StringIO(newline="")
     writer = csv.writer(out)
-    heads = [[head, f"{head} (where)", f"{head} (score)", f"{head} (quote)"] for head in headings(table)]
+    heads = [[head, *(f"{head} ({name})" for name in COLUMNS)] for head in headings(table)]
     writer.writerow(map(harmless, ["document", *(name for head in heads for name in head), "notes", "error"]))
     for row in table.rows:
         cells = row.cells or [()] * len(table.questions)
-        columns = [
-            [shown(cell), "\n".join(f.place for f in cell), f"{cell[0].score:.4f}" if cell else "", quoted(cell)]
-            for cell in cells
-        ]
+        columns = [[in_lines(cell, name) for name in ("text", *COLUMNS)] for cell in cells]
         values = [row.document, *(value for column in columns for value in column), "\n".join(row.notes), row.error]
         writer.writerow(map(harmless, values))
     return b"\xef\xbb\xbf" + out.getvalue().encode("utf-8", "replace")
 
 
 def xlsx_bytes(table: ReviewTable) -> bytes:
-    """A workbook: the table, then a sheet that explains its colours and has the questions in full."""
+    """A workbook: the table, a sheet with one row per answer, and a legend with the questions in full."""
     try:
         from openpyxl import Workbook
     except ImportError as error:
@@ -67,6 +72,8 @@ def xlsx_bytes(table: ReviewTable) -> bytes:
     sheet = book.active
     assert sheet is not None
     fill_table(sheet, table)
+    if sum(len(cell) for row in table.rows for cell in row.cells) < MOST_ROWS:
+        fill_answers(book.create_sheet("Answers"), table)
     fill_legend(book.create_sheet("Legend"), table)
     out = io.BytesIO()
     book.save(out)
@@ -95,8 +102,8 @@ def fill_table(sheet: "Worksheet", table: ReviewTable) -> None:
     sheet.auto_filter.ref = sheet.dimensions
 
 
-def fill_cell(place: "Cell", cell: tuple[Finding, ...]) -> None:
-    """The colour of the best answer's score, and the quotes as the comment."""
+def fill_cell(place: "Cell", cell: tuple[Answer, ...]) -> None:
+    """Colour by the score of the best answer; a comment with place, score and sentence of each."""
     from openpyxl.comments import Comment
     from openpyxl.styles import Font
 
@@ -106,10 +113,28 @@ def fill_cell(place: "Cell", cell: tuple[Finding, ...]) -> None:
     colour(place, score_colour(cell[0].score) if cell[0].sure else DOUBTFUL)
     if not cell[0].sure:
         place.font = Font(italic=True)
-    words = quoted(cell, LONGEST_COMMENT)
+    words = remarks(cell)
     comment = Comment(clean(words), "vcc")
     comment.width, comment.height = 420, min(60 + 18 * (len(words) // 60 + words.count("\n")), 480)
     place.comment = comment
+
+
+def fill_answers(sheet: "Worksheet", table: ReviewTable) -> None:
+    """One row per answer: its fields, boxes as JSON."""
+    for column, name in enumerate(("document", "question", "name", *ANSWER_FIELDS), 1):
+        heading(put(sheet, 1, column, name))
+    answers = (
+        (row.document, question.question, question.name, *answer.as_dict().values())
+        for row in table.rows
+        for question, cell in zip(table.questions, row.cells, strict=False)  # a failed document has no cells
+        for answer in cell
+    )
+    for number, values in enumerate(answers, 2):
+        for column, value in enumerate(values, 1):
+            if isinstance(value, (int, float)):
+                sheet.cell(number, column).value = value
+            elif value is not None:
+                put(sheet, number, column, value if isinstance(value, str) else json.dumps(value))
 
 
 def fill_legend(sheet: "Worksheet", table: ReviewTable) -> None:
@@ -177,17 +202,28 @@ def headings(table: ReviewTable) -> Iterator[str]:
     return (question.heading for question in table.questions)
 
 
-def shown(cell: tuple[Finding, ...]) -> str:
-    """What stands in the cell: the answers, a question mark before a doubtful one."""
-    return "\n".join(("" if finding.sure else "? ") + finding.text for finding in cell)
+def shown(cell: tuple[Answer, ...]) -> str:
+    """The answers, a line each; a question mark before a doubtful one."""
+    return "\n".join(("" if answer.sure else "? ") + on_one_line(answer.text) for answer in cell)
 
 
-def quoted(cell: tuple[Finding, ...], longest: int = LONGEST) -> str:
-    """The sentences around the answers, with their places and scores."""
-    each = longest // max(len(cell), 1)
+def in_lines(cell: tuple[Answer, ...], name: str) -> str:
+    """One field of each answer, a line each."""
+    return "\n".join(plain(getattr(answer, name)) for answer in cell)
+
+
+def plain(value: str | float | bool) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return on_one_line(value) if isinstance(value, str) else f"{value:.4f}"
+
+
+def remarks(cell: tuple[Answer, ...]) -> str:
+    """The place, score and sentence of each answer."""
+    each = LONGEST_COMMENT // max(len(cell), 1)
     return "\n\n".join(
-        f"{finding.place}, score {finding.score:.2f}{'' if finding.sure else ', doubtful'}\n{cut(finding.quote, each)}"
-        for finding in cell
+        f"{answer.place}, score {answer.score:.2f}{'' if answer.sure else ', doubtful'}\n{cut(answer.sentence, each)}"
+        for answer in cell
     )
 
 

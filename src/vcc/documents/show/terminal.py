@@ -1,4 +1,4 @@
-"""Replies and heat maps in the terminal: the sentence around each answer, its place and its score; a row a layer."""
+"""Replies and heat maps in the terminal: the sentence, place and score of each answer; one row per layer."""
 
 from collections.abc import Iterable, Mapping
 from itertools import groupby, islice
@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text as Styled
 
-from vcc.documents.answers import Answer, Reply, excerpt, place_of
+from vcc.documents.answer import Answer, Reply, excerpt, on_one_line
 from vcc.documents.layer_view import LayerView, closest_passages, heat
 from vcc.documents.review_table import ReviewTable
 from vcc.documents.text import Text, without_overlaps
@@ -19,7 +19,7 @@ NOTHING = Styled("no answer found", style="dim italic")
 
 
 def print_replies(console: Console, text: Text, replies: Iterable[Reply], facts: Mapping[str, str]) -> None:
-    """One question after the other, for `vcc ask`."""
+    """Each question with its answers, for `vcc ask`."""
     for reply in replies:
         console.print(Styled(reply.heading, style="bold cyan"))
         print_answers(console, text, reply)
@@ -29,11 +29,11 @@ def print_replies(console: Console, text: Text, replies: Iterable[Reply], facts:
 
 def print_answers(console: Console, text: Text, reply: Reply) -> None:
     for number, answer in enumerate(reply.answers, 1):
-        where = (f"  {place_of(text, answer)}", "dim")
+        where = (f"  {answer.place}", "dim")
         print_indented(console, Styled.assemble((f"{number}  ", "dim"), score_text(answer.score), where), 2)
         print_indented(console, lit_text(text, answer, bool(console.color_system)), 5)
     if reply.nearest is not None:
-        nearest = f"no sure answer; the nearest, {place_of(text, reply.nearest)}:"
+        nearest = f"no sure answer; the nearest, {reply.nearest.place}:"
         print_indented(console, Styled(nearest, style="dim italic"), 2)
         print_indented(console, lit_text(text, reply.nearest, False), 5)
     elif not reply.answers:
@@ -47,7 +47,7 @@ def print_review(console: Console, text: Text, replies: Iterable[Reply], facts: 
     table = Table(title=text.title, title_style="bold", show_lines=False, expand=True, box=None, padding=(0, 1))
     table.add_column("Clause", style="cyan", ratio=2)
     table.add_column("Found", ratio=7)
-    table.add_column("Where", style="dim", ratio=2)
+    table.add_column("Place", style="dim", ratio=2)
     table.add_column("Score", justify="right", width=7)
     found = (reply for reply in replies if reply.answers)
     for group, members in groupby(found, key=lambda reply: reply.group):
@@ -56,9 +56,9 @@ def print_review(console: Console, text: Text, replies: Iterable[Reply], facts: 
             table.add_row("", Styled(group, style="bold"))
         for reply in members:
             for number, answer in enumerate(reply.answers):
-                quote = Styled(excerpt(text, answer, margin=0, longest=300)[1])
+                words = Styled(excerpt(text, answer, margin=0, longest=300)[1])
                 name = "" if number else reply.heading
-                table.add_row(name, quote, place_of(text, answer), score_text(answer.score))
+                table.add_row(name, words, answer.place, score_text(answer.score))
     console.print(table)
     console.print()
     if missing:
@@ -67,17 +67,17 @@ def print_review(console: Console, text: Text, replies: Iterable[Reply], facts: 
 
 
 def print_table(console: Console, table: ReviewTable) -> None:
-    """Many documents in a few lines each: what was found, then how much was not."""
+    """Many documents, a few lines each: the answers, then how many questions have one."""
     for row in table.rows:
         console.print(Styled(row.document, style="bold"))
         if row.error:
             print_indented(console, Styled(f"not read: {row.error}", style="red"), 2)
             continue
         found = [(question, cell[0]) for question, cell in zip(table.questions, row.cells, strict=True) if cell]
-        for question, finding in found:
-            doubt = ("doubtful  ", "magenta") if not finding.sure else ""
-            head = Styled.assemble((f"{question.heading}  ", "cyan"), doubt, score_text(finding.score))
-            line = Styled.assemble(head, (f"  {finding.place}  ", "dim"), finding.text)
+        for question, answer in found:
+            doubt = ("doubtful  ", "magenta") if not answer.sure else ""
+            head = Styled.assemble((f"{question.heading}  ", "cyan"), doubt, score_text(answer.score))
+            line = Styled.assemble(head, (f"  {answer.place}  ", "dim"), on_one_line(answer.text))
             line.truncate(2 * (console.width - 4), overflow="ellipsis")
             print_indented(console, line, 2)
         for note in row.notes:

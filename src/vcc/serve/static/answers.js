@@ -23,7 +23,7 @@ $("ask-form").addEventListener("submit", async (event) => {
     const nothing = element("p", { className: "soft", textContent: "The document does not seem to say." });
     const head = element("h3", { textContent: question });
     $("replies").prepend(element("div", { className: "reply" }, head, ...(buttons.length ? buttons : [nothing])));
-    say(reply.found ? `${reply.answers.length} found.` : "No sure answer.");
+    say(reply.answers[0]?.sure ? `${reply.answers.length} found.` : "No sure answer.");
     buttons[0]?.click();
     if (!buttons.length) viewer.heat(entry.id, question);
   } catch (error) {
@@ -34,12 +34,10 @@ $("ask-form").addEventListener("submit", async (event) => {
 });
 
 function answerButton(entry, answer, question) {
-  const at = answer.sentence.indexOf(answer.text.replace(/\s+/g, " "));
-  const quoted = at < 0 ? [element("mark", { textContent: answer.text })] : [
-    answer.sentence.slice(0, at),
-    element("mark", { textContent: answer.sentence.slice(at, at + answer.text.replace(/\s+/g, " ").length) }),
-    answer.sentence.slice(at + answer.text.replace(/\s+/g, " ").length),
-  ];
+  const words = answer.text.replace(/\s+/g, " ");
+  const at = answer.sentence.indexOf(words);
+  const mark = element("mark", { textContent: words });
+  const sentence = at < 0 ? [mark] : [answer.sentence.slice(0, at), mark, answer.sentence.slice(at + words.length)];
   const bar = element("i");
   bar.style.width = `${100 * answer.score}%`;
   const doubt = answer.sure ? null : element("span", { className: "badge", textContent: "doubtful" });
@@ -47,8 +45,8 @@ function answerButton(entry, answer, question) {
   return element(
     "button",
     { type: "button", className: answer.sure ? "answer" : "answer doubtful", onclick: choose },
-    element("span", { className: "quote" }, ...quoted),
-    element("span", { className: "where" }, element("span", { textContent: answer.place }), doubt, score),
+    element("span", { className: "sentence" }, ...sentence),
+    element("span", { className: "place" }, element("span", { textContent: answer.place }), doubt, score),
     element("span", { className: "bar", ariaHidden: "true" }, bar),
   );
   async function choose(event) {

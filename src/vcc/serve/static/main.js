@@ -113,11 +113,11 @@ function showView(name) {
   setPlace({ v: name === "review" ? "review" : "" });
 }
 
-async function openAt(id, finding) {
+async function openAt(id, answer) {
   const entry = entries.get(id);
   if (!entry) return say("This document was deleted.");
   await choose(entry);
-  await viewer.light(finding);
+  await viewer.light(answer);
 }
 
 $("file").addEventListener("change", (event) => {

@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { $, element, place, say, setPlace } from "./dom.js";
 
 let chosen = () => []; // ids of the documents to review
-let opened = () => {}; // (id, finding): show a place
+let opened = () => {}; // (id, answer): show a place
 let own = null; // questions from a file
 let shown = null; // the review
 
@@ -109,13 +109,14 @@ function line(row, question, cell) {
   const head = element("th", { scope: "row", textContent: question.name || question.question, title: question.question });
   if (!cell.length) return element("tr", { className: "none" }, head, element("td", { textContent: "not found" }), element("td"), element("td"));
   const best = cell[0];
-  const quote = best.text.length > 260 ? `${best.text.slice(0, 240)} …` : best.text;
+  const words = best.text.replace(/\s+/g, " ");
+  const short = words.length > 260 ? `${words.slice(0, 240)} …` : words;
   const doubt = best.sure ? null : element("span", { className: "badge", textContent: "doubtful" });
-  const open = element("button", { type: "button", className: "open", textContent: quote, onclick: () => opened(row.id, best) });
+  const open = element("button", { type: "button", className: "open", textContent: short, onclick: () => opened(row.id, best) });
   const bar = element("i");
   bar.style.width = `${100 * best.score}%`;
   return element("tr", { className: best.sure ? "" : "doubtful" }, head, element("td", {}, doubt, doubt && " ", open),
-    element("td", { className: "where", textContent: best.place }),
+    element("td", { className: "place", textContent: best.place }),
     element("td", { className: "score" }, best.score.toFixed(2), element("span", { className: "bar", ariaHidden: "true" }, bar)));
 }
 

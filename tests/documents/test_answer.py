@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from vcc.documents import read_document
-from vcc.documents.answers import Answer, Reply, answer_at, as_dict, excerpt, merge_overlaps
+from vcc.documents.answer import Answer, Reply, answer_at, as_dict, excerpt, merge_overlaps
 from vcc.documents.show.report import report_html
 from vcc.documents.show.terminal import print_replies, print_review
 from vcc.documents.text import Part, Text
@@ -23,9 +23,9 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 DATA = Path(os.environ.get("VCC_DATA", Path(__file__).parents[3] / "shared/data"))
 
 
-def found(words: str, score: float = 0.9, question: str = "Which law?") -> Answer:
+def found(words: str, score: float = 0.9, sure: bool = True) -> Answer:
     start = TEXT.index(words)
-    return answer_at(DOCUMENT, question, start, start + len(words), score)
+    return answer_at(DOCUMENT, start, start + len(words), score, sure)
 
 
 def printed(show, replies: list[Reply], width: int = 100) -> str:
@@ -36,10 +36,20 @@ def printed(show, replies: list[Reply], width: int = 100) -> str:
 
 def test_an_answer_loses_its_outer_blanks_and_knows_its_part() -> None:
     start = TEXT.index("\nthe laws")
-    answer = answer_at(DOCUMENT, "q", start, start + len("\nthe laws "), 0.5)
-    assert (answer.text, answer.part, TEXT[answer.start : answer.end]) == ("the laws", "page 2", "the laws")
+    answer = answer_at(DOCUMENT, start, start + len("\nthe laws "), 0.5)
+    assert (answer.text, answer.place, TEXT[answer.start : answer.end]) == ("the laws", "page 2", "the laws")
+    blank = TEXT.index("  This")
+    assert answer_at(DOCUMENT, blank, blank + 2, 0.5).text == ""
     with pytest.raises(ValueError, match="non-empty"):
-        answer_at(DOCUMENT, "q", 5, 5, 0.5)
+        answer_at(DOCUMENT, 5, 5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("label", "page"), [("page 3", 3), ("b.pdf · page 12", 12), ("page 3 of the annex", None), ("3. Terms", None)]
+)
+def test_a_page_is_known_by_the_label_of_its_part(label: str, page: int | None) -> None:
+    answer = answer_at(Text("It ends.", "t", "s", (Part(label, 0, 8),)), 0, 2, 0.5)
+    assert (answer.place, answer.page) == (label, page)
 
 
 spans = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9), st.sampled_from([0.1, 0.5, 0.9])), max_size=12)
@@ -49,7 +59,7 @@ spans = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9), st.sampled_fro
 def test_merged_answers_are_disjoint_and_sorted_and_every_loser_overlaps_a_better_one(
     spans: list[tuple[int, int, float]], top: int | None
 ) -> None:
-    answers = [Answer("x", start, start + size, score, "", "q") for start, size, score in spans]
+    answers = [Answer("x", start, start + size, score, "", None, "x") for start, size, score in spans]
     kept = merge_overlaps(answers)
     assert merge_overlaps(answers, top) == kept[:top]
     assert [a.score for a in kept] == sorted((a.score for a in kept), reverse=True)
@@ -71,7 +81,7 @@ def test_a_long_excerpt_is_shortened_between_words_and_keeps_the_answer() -> Non
     text = "aaa " * 200 + "needle " * 200 + "bbb " * 200
     document = Text(text, "t", "s", (Part("", 0, len(text)),))
     start = text.index("needle")
-    before, inside, after = excerpt(document, answer_at(document, "q", start, text.index("bbb"), 1.0), 50, 100)
+    before, inside, after = excerpt(document, answer_at(document, start, text.index("bbb"), 1.0), 50, 100)
     assert before.startswith("… aaa") and after.endswith("bbb …") and len(before) <= 54 and len(after) <= 54
     assert set(inside.split()) == {"needle", "…"} and len(inside) < 110
 
@@ -81,10 +91,22 @@ def test_json_holds_every_answer_and_says_when_there_is_none() -> None:
     value = json.loads(json.dumps(as_dict(DOCUMENT, replies)))
     assert value["document"]["sha256"] == DOCUMENT.sha256 and value["document"]["notes"] == ["a note"]
     first, second = value["replies"]
-    assert first["found"] and not second["found"] and second["answers"] == []
-    (answer,) = first["answers"]
-    assert TEXT[answer["start"] : answer["end"]] == answer["text"] == "Kent" and answer["part"] == "page 2"
-    assert answer["sentence"] == "This Agreement is governed by the laws of [Kent], and by no other law."
+    assert second == {"question": "Who?", "name": "", "group": "", "answers": []}
+    start = TEXT.index("Kent")
+    assert first["answers"] == [
+        {
+            "text": "Kent",
+            "start": start,
+            "end": start + 4,
+            "score": 0.9,
+            "place": "page 2",
+            "page": 2,
+            "sentence": "This Agreement is governed by the laws of [Kent], and by no other law.",
+            "sure": True,
+            "boxes": [],
+        }
+    ]
+    assert Answer.from_dict(first["answers"][0]) == found("Kent")
 
 
 def test_the_terminal_shows_sentence_place_score_and_no_answer() -> None:
@@ -95,11 +117,11 @@ def test_the_terminal_shows_sentence_place_score_and_no_answer() -> None:
 
 
 def test_the_nearest_is_shown_as_no_answer() -> None:
-    replies = [Reply("Which law?", (), nearest=found("Kent"))]
+    replies = [Reply("Which law?", (), nearest=found("Kent", sure=False))]
     out = printed(print_replies, replies)
     assert "no sure answer; the nearest, page 2:" in out and "»Kent«" in out
     (reply,) = as_dict(DOCUMENT, replies)["replies"]
-    assert not reply["found"] and reply["answers"] == [] and reply["nearest"]["text"] == "Kent"
+    assert [(answer["text"], answer["sure"]) for answer in reply["answers"]] == [("Kent", False)]
     page = report_html(DOCUMENT, replies, {})
     assert "no sure answer; the nearest, page 2:" in page and "<u>Kent</u>" in page
     assert "the nearest" not in report_html(DOCUMENT, [replace(replies[0], name="Governing law")], {})
@@ -108,7 +130,7 @@ def test_the_nearest_is_shown_as_no_answer() -> None:
 def test_colours_light_up_the_answer_and_signs_do_without_them() -> None:
     text = "The inn stood in Kent. It burnt down."
     document = Text(text, "inn", "inn.txt", (Part("", 0, len(text)),))
-    replies = [Reply("Where?", (answer_at(document, "Where?", 17, 21, 0.9),))]
+    replies = [Reply("Where?", (answer_at(document, 17, 21, 0.9),))]
     shown = {}
     for colours in (None, "standard"):
         console = Console(file=io.StringIO(), width=60, color_system=colours, force_terminal=colours is not None)
