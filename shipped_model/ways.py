@@ -121,7 +121,7 @@ class ReadByVcc:
                 opened.append(step.cut.opened_nodes[-1])
 
         tree = self.qa.read([page.ids])
-        asked = self.qa.ask(tree, page.ids, [question.ids for question in page.questions], watch=watch)
+        asked = self.qa.best_spans(tree, page.ids, [question.ids for question in page.questions], watch=watch)
         places, nodes = self.qa.places(len(page.ids)), torch.cat(opened).cpu()
         self.opened += [
             float((nodes[i] == int(places[a]) // tree.scales[-2]).any())

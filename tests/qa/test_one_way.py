@@ -117,7 +117,7 @@ def test_what_is_scored_and_timed_is_what_users_are_shown(framed: bool, looks: i
     for n, page in zip(WORDS, pages(asker), strict=True):
         document = small_model.document(n, n)
         index = asker.index(document)
-        replies, _ = asker.ask(document, index, QUESTIONS, top=1)
+        replies, _ = asker.replies_to(document, index, QUESTIONS, top=1)
         measured = way.find(page)
         for found, shown, reply in zip(measured, asker.find(index, QUESTIONS).found, replies, strict=True):
             check_same(found, shown)

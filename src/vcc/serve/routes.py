@@ -17,7 +17,7 @@ from vcc.errors import UsageError
 from vcc.serve import models
 from vcc.serve.engine import Engine
 from vcc.serve.events import FINISHED, events
-from vcc.serve.library import Entry, UnknownDocumentError
+from vcc.serve.library import LibraryEntry, UnknownDocumentError
 from vcc.serve.reviews import Review, Reviews
 from vcc.serve.shapes import document_model, heatmap_model, reply_model, review_model, span_model, text_model
 from vcc.serve.uploads import check_type
@@ -107,7 +107,7 @@ def document_routes(engine: Engine, reviews: Reviews) -> APIRouter:
         """Answer questions. Those of several callers are asked together."""
         check_questions(asked.questions, settings.questions, settings.question_characters)
         content = await run_in_threadpool(ready_text, engine, id)
-        found = await in_time(engine.ask(id, asked.questions), settings.wait_seconds)
+        found = await in_time(engine.submit(id, asked.questions), settings.wait_seconds)
         return models.RepliesModel(replies=[reply_model(content, reply, asked.top) for reply in found])
 
     @routes.post("/{id}/heatmap", responses=refused(404, 409, 413, 422, 504))
@@ -221,7 +221,7 @@ def check_questions(questions: Sequence[str], most: int, longest: int) -> None:
             raise HTTPException(422, "a question holds no word, or characters that are none")
 
 
-async def until_read(look: Callable[[], Entry], seconds: float) -> Entry:
+async def until_read(look: Callable[[], LibraryEntry], seconds: float) -> LibraryEntry:
     """A document when it is read, or when that failed."""
     for _ in range(max(1, int(seconds / 0.1))):
         if (entry := look()).state in FINISHED:

@@ -5,11 +5,11 @@ from vcc.documents.layer_view import LayerView, closest_passages, heat
 from vcc.documents.review_table import Finding
 from vcc.documents.text import Text
 from vcc.serve import models
-from vcc.serve.library import Entry
+from vcc.serve.library import LibraryEntry
 from vcc.serve.reviews import Review
 
 
-def document_model(entry: Entry) -> models.DocumentModel:
+def document_model(entry: LibraryEntry) -> models.DocumentModel:
     return models.DocumentModel(**{**vars(entry), "notes": list(entry.notes)})
 
 
