@@ -23,7 +23,7 @@ from vcc.data.collate import NULL_POSITION
 from vcc.encode import Step, Watch
 from vcc.qa.model import QaModel
 from vcc.qa.settings import QaSettings
-from vcc.qa.windows import Found, Passage, WindowReader, batch, room, window_logits
+from vcc.qa.windows import ChosenPassage, Found, WindowReader, batch, room, window_logits
 
 BUDGETS = ((64, 32), (128, 32), (128, 32), (128, 64), (128, 64))  # drawn in training, so that any serves
 
@@ -185,5 +185,5 @@ class ReadByWindows:
     def find(self, page: Page) -> Sequence[Sequence[Found]]:
         asked = [question.ids for question in page.questions]
         rooms = [self.room(ids) for ids in asked]
-        chosen = [Passage(i, s) for i, size in enumerate(rooms) for s in self.starts(len(page.ids), size)]
+        chosen = [ChosenPassage(i, s) for i, size in enumerate(rooms) for s in self.starts(len(page.ids), size)]
         return self.windows.look(page.ids, asked, chosen, rooms, QaSettings().candidates)

@@ -7,7 +7,7 @@ import pytest
 
 from vcc.documents.answers import Reply, answer_at
 from vcc.documents.question_list import CLAUSE_QUESTIONS, read_questions
-from vcc.documents.review_table import Question, ReviewRow, ReviewTable, row_from_dict, row_of
+from vcc.documents.review_table import Question, ReviewRow, ReviewTable, row_of
 from vcc.documents.text import Text, join_pieces
 from vcc.errors import UsageError
 
@@ -29,7 +29,8 @@ def test_a_row_has_the_answer_its_sentence_and_its_page() -> None:
     assert (law.score, law.sure, when.sure, who) == (0.875, True, False, ())
     assert row.notes == ("no text on page 3",)
     assert text.text[law.start : law.end] == "Vermont"
-    assert row_from_dict(json.loads(json.dumps(row.as_dict()))) == row
+    found = json.loads(json.dumps(row.as_dict()))
+    assert [len(cell) for cell in found["cells"]] == [1, 1, 0] and found["cells"][0][0]["start"] == start
 
 
 def test_a_row_that_does_not_fit_the_questions_is_refused() -> None:

@@ -1,6 +1,6 @@
 """Many documents, the same questions: one row a document, one cell a question. A value that needs no text beside it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -45,7 +45,7 @@ class ReviewRow:
     error: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; `row_from_dict` is the way back."""
+        """Plain values, for JSON."""
         return asdict(self)
 
 
@@ -94,12 +94,6 @@ def finding_of(text: Text, answer: Answer, sure: bool = True) -> Finding:
         float(answer.score),
         sure,
     )
-
-
-def row_from_dict(values: Mapping[str, Any]) -> ReviewRow:
-    """A row as `as_dict` wrote it, also after a way through JSON."""
-    cells = tuple(tuple(Finding(**finding) for finding in cell) for cell in values["cells"])
-    return ReviewRow(values["document"], cells, tuple(values["notes"]), values["error"])
 
 
 def named(replies: Sequence[Reply], questions: Sequence[Question]) -> list[Reply]:

@@ -14,7 +14,7 @@ import numpy as np
 from vcc.core.cut import Cut, visited_nodes
 from vcc.core.tree import SegmentTree
 from vcc.data.answers import ScoredSpan, without_overlaps
-from vcc.qa.windows import Bools, Found, Ints, Passage, WindowReader, room
+from vcc.qa.windows import Bools, ChosenPassage, Found, Ints, WindowReader, room
 
 NEAR = 0.3  # a node with less than this part of the best one's score has no chance
 ALIKE = 0.5  # nor a piece that matches the question's words less than this part of the best one
@@ -122,7 +122,7 @@ def look_again(
     number = 0  # of passages read
     rounds = [own.rounds(found) for own, found in zip(looks, spans, strict=True)]
     for some in zip(*rounds, strict=True):
-        chosen = [Passage(i, start) for i, starts in enumerate(waiting) for start in starts[: some[i]]]
+        chosen = [ChosenPassage(i, start) for i, starts in enumerate(waiting) for start in starts[: some[i]]]
         if not chosen:
             continue
         for i, found in enumerate(windows.look(ids, questions, chosen, rooms, top, blank)):

@@ -103,7 +103,7 @@ def document_routes(engine: Engine, reviews: Reviews) -> APIRouter:
         return FileResponse(library.original(id), media_type=kind, headers=headers)
 
     @routes.post("/{id}/ask", responses=refused(404, 409, 413, 422, 504))
-    async def ask(id: str, asked: models.AskModel) -> models.RepliesModel:
+    async def answer_questions(id: str, asked: models.AskModel) -> models.RepliesModel:
         """Answer questions. Those of several callers are asked together."""
         check_questions(asked.questions, settings.questions, settings.question_characters)
         content = await run_in_threadpool(ready_text, engine, id)
