@@ -379,3 +379,20 @@ def test_where_no_process_can_be_started_files_are_read_all_the_same(
         assert vcc.read(file).content == read_text(file)
     assert main(["ask", file, "w1?", "--model", model]) == 0
     assert "no more processes" in " ".join(capsys.readouterr().err.split())
+    assert main(["review", file, file, ".", "--model", model, "--json"]) == 0
+    assert not any(row["error"] for row in json.loads(capsys.readouterr().out)["rows"])
+
+
+def test_a_review_keeps_the_order_and_takes_any_name(model: str, place: Path, capsys: Any) -> None:
+    (place / "own.yaml").write_text("First: w5?\n")
+    for folder in ("z [1]", "b"):
+        (place / folder).mkdir()
+        (place / folder / "same.txt").write_text(small_model.text(60))
+    for name in ("odd[1].txt", "a::b.txt"):
+        (place / name).write_text(small_model.text(60))
+    given = ["odd[1].txt", "z [1]", "b", "a::b.txt"]
+    assert main(["review", *given, "--questions", "own.yaml", "--model", model, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["document"] for row in rows] == ["odd[1].txt", "same.txt", "b/same.txt", "a::b.txt"]
+    assert not any(row["error"] for row in rows)
+    assert main(["review", "x" * 5000, "--model", model]) == 2 and main(["ask", "x" * 5000, "w1?"]) == 2

@@ -1,7 +1,7 @@
 """`vcc index`: read documents ahead, and look after what is kept of them."""
 
+import os
 import time
-from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
@@ -38,7 +38,7 @@ def index(
     elif clear:
         number, size = store.clear()
         console.print(f"removed {several(number)}, {decimal(size)}")
-    elif fleet.named or any(Path(name).is_dir() or is_collection(name) for name in file):
+    elif fleet.named or any(os.path.isdir(name) or is_collection(name) for name in file):
         for source in file:
             index_collection(source, model, reading, fleet, store)
     else:

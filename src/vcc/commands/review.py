@@ -1,5 +1,6 @@
 """`vcc review`: the clauses a lawyer looks for, or the reader's own questions, in one contract or in many."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -72,7 +73,7 @@ def review(
         check_spreadsheet(out)
     if not file:
         raise UsageError("no contract: name at least one file or folder")
-    if len(file) == 1 and not Path(file[0]).is_dir():
+    if len(file) == 1 and not os.path.isdir(file[0]):
         table = review_with_page(file[0], asked, top, json, html, out, model, no_cache, reading)
     elif html is not None:
         raise UsageError(f"--html is {html}: a page shows one contract; --out keeps the table of several")
@@ -133,7 +134,7 @@ def contracts(files: Sequence[str], reading: ReadLimits) -> "list[Item]":
 
     found: dict[str, Item] = {}
     for file in files:
-        if file == "-" or not Path(file).exists():
+        if not os.path.isdir(file):
             found[file] = Item(file, file, 0, "")
             continue
         listing = find_items([file], limits=reading.limits)

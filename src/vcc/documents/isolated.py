@@ -62,19 +62,21 @@ def read_file_isolated(
 
     def read(file: File) -> Text:
         try:
-            return read_isolated(file.data, file.source, limits, seconds, memory_for(file.data, memory))
+            return read_isolated_or_here(file, seconds, memory, tell)
         except ReadingError as error:
             raise ReadingError(error.source, error.rule + MORE.get(error.kind, ""), error.kind) from error
-        except NoProcessError as error:
-            tell(f"{file.source} is read without a deadline, in this process: {error}")
-            return text_of(file)
 
     return read_text(path, limits, read)
 
 
-def memory_for(data: bytes, memory: int) -> int:
-    """Bytes that reading a file may take: `memory`, or more for a large one."""
-    return max(memory, COPIES * len(data))
+def read_isolated_or_here(file: File, seconds: float, memory: int, tell: Callable[[str], None]) -> Text:
+    """As `read_isolated`, but a large file may take more memory, and where no process can be started the file is read in
+    this one."""
+    try:
+        return read_isolated(file.data, file.source, file.limits, seconds, max(memory, COPIES * len(file.data)))
+    except NoProcessError as error:
+        tell(f"{file.source} is read without a deadline, in this process: {error}")
+        return text_of(file)
 
 
 def read_isolated(data: bytes, name: str, limits: Limits, seconds: float, memory: int) -> Text:

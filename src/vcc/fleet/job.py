@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vcc.documents.document import Document
-from vcc.documents.formats.gate import DEFAULT_LIMITS, Limits
-from vcc.documents.isolated import DEFAULT_MEMORY, DEFAULT_SECONDS, ReadingError, memory_for, read_isolated
+from vcc.documents.formats.gate import DEFAULT_LIMITS, Limits, file_of
+from vcc.documents.isolated import DEFAULT_MEMORY, DEFAULT_SECONDS, ReadingError, read_isolated_or_here
 from vcc.documents.review_table import Question, named, row_of
 from vcc.documents.shipped import default_model, load_asker
 from vcc.documents.text import Text
@@ -22,6 +22,7 @@ from vcc.files import sha256_of
 from vcc.fleet.sources import Item
 from vcc.fleet.table import Row, rows_of
 
+log = logging.getLogger(__name__)
 FORMAT = 1  # raised when rows change their meaning
 LIBRARIES = ("vcc-transformers", "torch", "transformers", "tokenizers", "pypdfium2", "markdown-it-py")
 
@@ -111,19 +112,18 @@ class Doing:
         except Exception as error:
             if is_out_of_memory(error):
                 return [failed(item, "memory", "is too long for the memory of this machine", digest)]
-            logging.getLogger(__name__).exception("%s", item.name)
+            log.exception("%s", item.name)
             return [failed(item, "internal", f"{type(error).__name__}: {error}", digest)]
 
     def read(self, data: bytes, name: str) -> Text:
         """In a child. It may have been killed for lack of memory elsewhere, so a crash is tried once more."""
-        job = self.job
-        memory = memory_for(data, job.memory)
+        file = file_of(data, name, self.job.limits)
         try:
-            return read_isolated(data, name, job.limits, job.seconds, memory)
+            return read_isolated_or_here(file, self.job.seconds, self.job.memory, log.warning)
         except ReadingError as error:
             if error.kind != "crash":
                 raise
-            return read_isolated(data, name, job.limits, job.seconds, memory)
+            return read_isolated_or_here(file, self.job.seconds, self.job.memory, log.warning)
 
     def rows(self, item: Item, digest: str, text: Text) -> list[Row]:
         job, document = self.job, self.document(text)
@@ -141,7 +141,7 @@ class Doing:
     def document(self, text: Text) -> Document:
         from vcc.documents.store import Store  # imports torch
 
-        store = Store(Path(self.job.store), logging.getLogger(__name__).warning) if self.job.store else None
+        store = Store(Path(self.job.store), log.warning) if self.job.store else None
         return Document(text, self.job.model, store)
 
 

@@ -40,7 +40,7 @@ class Item:
 
     def fetch(self, limits: Limits = DEFAULT_LIMITS) -> bytes:
         """Its bytes: of a regular file no larger than allowed, of standard input, or of a row of a table."""
-        if self.path == "-":
+        if self.row < 0 and "://" not in self.path:
             return open_file(self.path, limits).data
         if self.row < 0:
             system, path = fsspec.core.url_to_fs(self.path)
@@ -108,7 +108,7 @@ def _files(source: str, limits: Limits) -> tuple[list[Item], list[str]]:
     """Documents of a file, a folder or a pattern, and why others were left out. Hidden ones are not there."""
     system, path = fsspec.core.url_to_fs(source)
     path = path.rstrip("/") or path
-    if any(sign in path for sign in "*?["):
+    if any(sign in path for sign in "*?[") and not system.exists(path):
         fixed = path[: min(path.index(sign) for sign in "*?[" if sign in path)]
         root = fixed.rpartition("/")[0]
         paths = [(place, _problem(system, place, root)) for place in system.glob(path)]

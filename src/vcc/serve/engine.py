@@ -206,7 +206,7 @@ class Engine:
     def _reply(
         self, id: str, batch: Sequence[PendingQuestion], opened: Callable[[str], Document] | None = None
     ) -> None:
-        """Ask all questions to one document in a batch; the same question of two users is asked once."""
+        """Ask all questions to one document in a batch; the same question from two users is asked once."""
         wanted = [waiting for waiting in batch if waiting.reply.set_running_or_notify_cancel()]
         questions = list(dict.fromkeys(waiting.question for waiting in wanted))
         self.metrics.batch.observe(len(questions))

@@ -1,7 +1,7 @@
 """A folder whose documents are each read once: `vcc index FOLDER` reads them, `vcc ask FOLDER` finds the best."""
 
+import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -54,7 +54,7 @@ def index_collection(source: str, model: str | None, reading: ReadLimits, fleet:
 
 def kept_collection(source: str, model: str | None, reading: ReadLimits) -> "Collection | None":
     """The collection that `vcc index` has made of a folder, if it has."""
-    if not (Path(source).is_dir() or "://" in source):
+    if not (os.path.isdir(source) or "://" in source):
         return None
     from vcc.documents.store import default_store
     from vcc.fleet.collection import Collection, collection_folder

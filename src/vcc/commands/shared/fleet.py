@@ -125,8 +125,8 @@ def review_here(job: "Job", items: "Sequence[Item]") -> "ReviewTable":
         out = Path(folder) / "review.parquet"
         run(job, items, out, Executor(0, one_thread=False, starting=starting))
         table = as_review(Shards(work_folder(out)).rows(items), job.questions)
-    order = [item.name for item in items]
-    return replace(table, rows=tuple(sorted(table.rows, key=lambda row: order.index(row.document))))
+    order = {item.name: number for number, item in enumerate(items)}
+    return replace(table, rows=tuple(sorted(table.rows, key=lambda row: order[row.document])))
 
 
 def default_workers() -> int:

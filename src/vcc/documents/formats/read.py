@@ -4,6 +4,7 @@ A format is a row of `FORMATS`. The content decides (a PDF named .txt is still a
 HTML from plain text.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +57,7 @@ def read_text(path: str | Path, limits: Limits = DEFAULT_LIMITS, read: Callable[
     the bytes of each file into text; unless given, `text_of` does, in this process.
     """
     read = read or text_of
-    if str(path) != "-" and Path(path).is_dir():
+    if str(path) != "-" and os.path.isdir(path):
         return _text(read_folder(Path(path), limits, read), str(path), Path(path).resolve().name, limits)
     return read(open_file(path, limits))
 
