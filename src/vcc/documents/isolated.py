@@ -70,8 +70,7 @@ def read_file_isolated(
 
 
 def read_isolated_or_here(file: File, seconds: float, memory: int, tell: Callable[[str], None]) -> Text:
-    """As `read_isolated`, but a large file may take more memory, and where no process can be started the file is read in
-    this one."""
+    """As `read_isolated`, but a large file may take more memory; where no process can be started, it is read here."""
     try:
         return read_isolated(file.data, file.source, file.limits, seconds, max(memory, COPIES * len(file.data)))
     except NoProcessError as error:
