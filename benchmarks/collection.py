@@ -15,13 +15,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from vcc.commands.collection import index_job
-from vcc.commands.documents import AS_USUAL
+from vcc.commands.shared.collection import index_job
+from vcc.commands.shared.documents import DEFAULT_READ_LIMITS
 from vcc.documents.formats.read import read_text
 from vcc.documents.shipped import load_asker
 from vcc.documents.store import Store
 from vcc.fleet.collection import Collection
-from vcc.fleet.run import Engine, run, work_folder
+from vcc.fleet.run import Executor, run, work_folder
 from vcc.fleet.shards import Shards
 from vcc.fleet.sources import find_items
 
@@ -69,10 +69,10 @@ def measured(given: argparse.Namespace, place: Path) -> dict[str, Any]:
     questions = given.questions.read_text().splitlines() if given.questions else QUESTIONS
     source = str(given.folder or pieces(place / "texts", given.documents, given.words))
     store, asker = Store(place / "indexes"), load_asker(given.model)
-    job, items = index_job(given.model, AS_USUAL, store), find_items([source]).items
+    job, items = index_job(given.model, DEFAULT_READ_LIMITS, store), find_items([source]).items
     table, collection = place / "documents.parquet", Collection(place)
     start = time.perf_counter()
-    tally = run(job, items, table, Engine(given.workers))
+    tally = run(job, items, table, Executor(given.workers))
     nodes = collection.build(job, items, Shards(work_folder(table)))
     indexing = time.perf_counter() - start
     start = time.perf_counter()

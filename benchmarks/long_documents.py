@@ -1,7 +1,7 @@
 """Time and memory of one document that is longer than memory: indexed on disk and asked there, by the product's code.
 
     python benchmarks/long_documents.py --tokens 100000,1000000,10000000 --out out/long
-    python benchmarks/long_documents.py --model FOLDER     # another model than the bundled one
+    python benchmarks/long_documents.py --model FOLDER     # another model than the one that comes along
     python benchmarks/long_documents.py --layers 2         # random weights of the same width, quick: for memory only
 
 Each length runs in a process of its own. "anonymous" is memory that cannot be given back; the rest of the resident
@@ -67,28 +67,30 @@ class Memory(threading.Thread):
 
 
 def measured(given: argparse.Namespace) -> dict[str, Any]:
-    from vcc.documents.archive import ask_archive, long_index
+    from vcc.documents.document import Document
     from vcc.documents.shipped import load_asker
-    from vcc.documents.store import Store
+    from vcc.documents.store import Store, size_of
     from vcc.documents.text import Part, Text
 
     with tempfile.TemporaryDirectory(dir=given.folder, prefix="long-") as place:
-        asker = load_asker(random_model(Path(place) / "model", given.layers) if given.layers else given.model)
+        model = random_model(Path(place) / "model", given.layers) if given.layers else given.model
+        load_asker(model)
         book = BOOK.read_text(encoding="utf-8")
-        per_token = len(book) / 159_101  # characters per token of the bundled model
+        per_token = len(book) / 159_101  # characters a token, of the bundled model
         wanted = round(given.one * per_token)
         body = (book * (wanted // len(book) + 1))[:wanted]
         text = Text(body, "archive", "archive.txt", (Part("", 0, len(body)),))
+        document = Document(text, model, Store(Path(place) / "indexes"))
         memory, start = Memory(), time.perf_counter()
-        index = long_index(text, asker, Store(Path(place) / "indexes"))
+        index = document.index()
         reading, read_memory = time.perf_counter() - start, memory.stop()
         memory = Memory()
-        replies, facts = ask_archive(asker, text, index, QUESTIONS, 1, threshold=0.0)
+        replies, facts = document.answer(QUESTIONS, 1, threshold=0.0)
         return {
             "tokens": index.tokens,
             "reading_seconds": round(reading, 1),
             "tokens_per_second": round(index.tokens / reading),
-            "index_bytes": index.size,
+            "index_bytes": size_of(index.folder),
             "seconds_per_question": round(facts.asking / len(QUESTIONS), 2),
             "rows": facts.rows[-1][1],
             "reading": read_memory,
@@ -98,7 +100,7 @@ def measured(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def random_model(folder: Path, layers: int) -> str:
-    """A model of the bundled model's width, with its tokenizer."""
+    """A model of the width of the one that comes along, with its tokenizer."""
     import torch
     from transformers import AutoModelForQuestionAnswering, AutoTokenizer, BertConfig, BertForQuestionAnswering
 

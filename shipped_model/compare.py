@@ -26,7 +26,7 @@ from vcc.data.answers import without_overlaps
 from vcc.documents.shipped import SHIPPED, load_asker
 from vcc.qa.model import QaModel
 from vcc.qa.second_look import passages_to_reread
-from vcc.qa.windows import Found, Passage, room
+from vcc.qa.windows import ChosenPassage, Found, room
 from vcc.qa.words import best_matches
 
 Set = Literal["timeqa", "fairytaleqa", "contractnli", "privacyqa", "medquad", "hotpot", "musique", "maud"]
@@ -69,7 +69,7 @@ class ReadByWords:
         rooms = [room(ids, windows.frame, windows.size) for ids in asked]
         matches = best_matches(page.ids, asked, settings.matches)
         chosen = [
-            Passage(i, start)
+            ChosenPassage(i, start)
             for i, (some, size) in enumerate(zip(matches, rooms, strict=True))
             for start in passages_to_reread([some], size, len(page.ids), settings.second_looks) or [0]
         ]

@@ -24,7 +24,7 @@ from vcc.data.collate import NULL_POSITION
 from vcc.encode import Step, Watch
 from vcc.qa.model import QaModel
 from vcc.qa.settings import QaSettings
-from vcc.qa.windows import Found, Passage, WindowReader, batch, room, window_logits
+from vcc.qa.windows import ChosenPassage, Found, WindowReader, batch, room, window_logits
 
 BUDGETS = ((64, 32), (128, 32), (128, 32), (128, 64), (128, 64))  # drawn in training, so that any serves
 
@@ -122,7 +122,7 @@ class ReadByVcc:
                 opened.append(step.cut.opened_nodes[-1])
 
         tree = self.qa.read([page.ids])
-        asked = self.qa.ask(tree, page.ids, [question.ids for question in page.questions], watch=watch)
+        asked = self.qa.best_spans(tree, page.ids, [question.ids for question in page.questions], watch=watch)
         places, nodes = self.qa.places(len(page.ids)), torch.cat(opened).cpu()
         self.opened += [
             float((nodes[i] == int(places[a]) // tree.scales[-2]).any())
@@ -186,5 +186,5 @@ class ReadByWindows:
     def find(self, page: Page) -> Sequence[Sequence[Found]]:
         asked = [question.ids for question in page.questions]
         rooms = [self.room(ids) for ids in asked]
-        chosen = [Passage(i, s) for i, size in enumerate(rooms) for s in self.starts(len(page.ids), size)]
+        chosen = [ChosenPassage(i, s) for i, size in enumerate(rooms) for s in self.starts(len(page.ids), size)]
         return self.windows.look(page.ids, asked, chosen, rooms, QaSettings().candidates)

@@ -210,7 +210,7 @@ def test_a_bug_is_not_told_as_a_wrong_command_line(
     def broken(*_: Any) -> None:
         raise ValueError("a bug")
 
-    monkeypatch.setattr(Asker, "ask", broken)
+    monkeypatch.setattr(Asker, "replies_to", broken)
     assert guarded(lambda: ask(file, ("w1",), model=model)) == 1
     assert "this is a bug in vcc" in (said := capsys.readouterr().err) and "ValueError: a bug" in said
 

@@ -114,9 +114,9 @@ def test_a_second_look_is_the_untouched_model_on_the_passage() -> None:
 def test_a_question_that_leaves_no_room_keeps_what_was_found() -> None:
     asker, document = small_model.asker(), small_model.document()
     index, question = asker.index(document), "w1 w2 " * 8
-    (first,), _ = asker.ask(document, index, [question])
+    (first,), _ = asker.replies_to(document, index, [question])
     small_model.set_qa(asker.model, second_looks=1)
-    (second,), _ = asker.ask(document, index, [question])
+    (second,), _ = asker.replies_to(document, index, [question])
     assert spans((first,)) == spans((second,)) and first.answers
 
 
@@ -133,10 +133,10 @@ def test_the_questions_of_a_batch_do_not_touch_each_other() -> None:
 def test_asking_in_small_batches_gives_the_same_replies(monkeypatch: pytest.MonkeyPatch) -> None:
     asker, document = small_model.asker(), small_model.document()
     index = asker.index(document)
-    together, _ = asker.ask(document, index, QUESTIONS)
+    together, _ = asker.replies_to(document, index, QUESTIONS)
     monkeypatch.setattr("vcc.qa.model.ASKED_AT_ONCE", {"cpu": 1})
-    assert spans(asker.ask(document, index, QUESTIONS)[0]) == spans(together)
-    assert spans(asker.ask(document, index, QUESTIONS)[0]) == spans(together), "asking changed the index"
+    assert spans(asker.replies_to(document, index, QUESTIONS)[0]) == spans(together)
+    assert spans(asker.replies_to(document, index, QUESTIONS)[0]) == spans(together), "asking changed the index"
 
 
 def spans(replies: tuple[Reply, ...]) -> list[tuple[str, list[tuple[int, int, float]]]]:
@@ -161,7 +161,7 @@ def test_every_token_is_read_and_the_facts_say_so() -> None:
     asker, document = small_model.asker(), small_model.document()
     index = asker.index(document)
     assert document.text[index.offsets[-1, 0] : index.offsets[-1, 1]] == document.text.split()[-1][-3:].strip()
-    replies, facts = asker.ask(document, index, QUESTIONS[:2])
+    replies, facts = asker.replies_to(document, index, QUESTIONS[:2])
     assert facts.tokens == index.tokens == len(asker.tokenizer(document.text, add_special_tokens=False)["input_ids"])
     roots = -(-(index.tokens + 1) // 8)  # the [SEP] at the end is in a segment too
     vips = 2 + len(asker.tokenizer(QUESTIONS[1], add_special_tokens=False)["input_ids"])
@@ -173,7 +173,7 @@ def test_every_token_is_read_and_the_facts_say_so() -> None:
 
 def test_answers_are_spans_of_the_text_with_probabilities() -> None:
     asker, document = small_model.asker(), small_model.document()
-    replies, _ = asker.ask(document, asker.index(document), QUESTIONS, top=5)
+    replies, _ = asker.replies_to(document, asker.index(document), QUESTIONS, top=5)
     for reply in replies:
         assert len(reply.answers) == 5
         scores = [answer.score for answer in reply.answers]
@@ -193,14 +193,14 @@ def test_an_answer_must_be_as_likely_as_the_threshold_says() -> None:
     allowed = (tokens[None] >= tokens[:, None]) & (tokens[None] < tokens[:, None] + 256)
     chance = float(torch.sigmoid(0.1 * (pairs[allowed].max() - none[0])))
     for needed, found in ((chance + 0.001, False), (chance - 0.001, True)):
-        [given], _ = asker.ask(document, index, ["w1"], threshold=needed)
+        [given], _ = asker.replies_to(document, index, ["w1"], threshold=needed)
         small_model.set_qa(asker.model, threshold=needed)
-        [kept], _ = asker.ask(document, index, ["w1"])
+        [kept], _ = asker.replies_to(document, index, ["w1"])
         assert given == kept and bool(given.answers) is found
         assert (given.answers[0] if found else given.nearest).score == pytest.approx(chance, abs=1e-5)
     for wrong in (-0.1, 1.1, float("nan")):
         with pytest.raises(UsageError, match="threshold"):
-            asker.ask(document, index, ["w1"], threshold=wrong)
+            asker.replies_to(document, index, ["w1"], threshold=wrong)
 
 
 def test_a_doubtful_answer_is_told_as_such_and_an_unlikely_one_not_at_all() -> None:
@@ -237,8 +237,8 @@ def test_seeing_tells_what_the_forward_opened() -> None:
         for token, value in enumerate(openness.tolist()):
             assert value == (1.0 if token // 2 in middle else 0.5 if token // 8 in roots else 0.0)
     assert reading.layers == ("layer 2", "layer 3")
-    assert reading.answers == asker.ask(document, index, QUESTIONS[:1])[0][0].answers
-    assert reading.scores.min() >= 0 and facts.rows == asker.ask(document, index, QUESTIONS[:1])[1].rows
+    assert reading.answers == asker.replies_to(document, index, QUESTIONS[:1])[0][0].answers
+    assert reading.scores.min() >= 0 and facts.rows == asker.replies_to(document, index, QUESTIONS[:1])[1].rows
     assert (reading.scores.sum(1) <= 1 + 1e-5).all() and (reading.scores.sum(1) > 0.9).all()
 
 
@@ -301,7 +301,7 @@ def test_texts_and_questions_without_words_are_refused() -> None:
         asker.index(blank)
     document = small_model.document(5)
     with pytest.raises(ValueError, match="holds no word"):
-        asker.ask(document, asker.index(document), ["  "])
+        asker.replies_to(document, asker.index(document), ["  "])
 
 
 def test_facts_name_every_layer_where_they_differ() -> None:

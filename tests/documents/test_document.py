@@ -8,7 +8,8 @@ import pytest
 import vcc
 from tests.documents import small_model
 from vcc.documents import Document, read_document
-from vcc.documents.asker import Asker, Index
+from vcc.documents.asker import Asker
+from vcc.documents.index import Index
 from vcc.documents.store import Store
 
 QUESTIONS = ["w1 w2 ?", "w3 w4 w5"]

@@ -13,7 +13,7 @@ import pytest
 
 from tests.documents.samples import epub_bytes, pdf_bytes
 from vcc.documents import isolated
-from vcc.documents.formats.gate import USUAL, Limits
+from vcc.documents.formats.gate import DEFAULT_LIMITS, Limits
 from vcc.documents.formats.read import read_data
 from vcc.documents.isolated import ReadingError, read_isolated
 from vcc.documents.text import Text
@@ -28,7 +28,7 @@ FILES = {
 
 
 def read(
-    data: bytes, name: str = "a.txt", seconds: float = 20, memory: int = 500 * MIB, limits: Limits = USUAL
+    data: bytes, name: str = "a.txt", seconds: float = 20, memory: int = 500 * MIB, limits: Limits = DEFAULT_LIMITS
 ) -> Text:
     return read_isolated(data, name, limits, seconds, memory)
 

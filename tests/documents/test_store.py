@@ -13,9 +13,11 @@ import pytest
 import torch
 
 from tests.documents import small_model
+from vcc.documents import index as index_module
 from vcc.documents import store as store_module
-from vcc.documents.asker import Asker, Index
-from vcc.documents.store import ASIDE, MANIFEST, TENSORS, Store, cache_folder, default_store, model_hash, move_in, seal
+from vcc.documents.asker import Asker
+from vcc.documents.index import TENSORS, Index, TemporaryFolder
+from vcc.documents.store import ASIDE, MANIFEST, Store, cache_folder, default_store, model_hash, move_in, seal
 
 QUESTIONS = ["w1 w2 ?", "w3 w4 w5"]
 
@@ -43,8 +45,10 @@ def test_a_stored_index_answers_exactly_as_the_first_one(tmp_path: Path, reads: 
     assert torch.equal(first.tree.means, second.tree.means)
     for name in ("differences", "counts", "positions"):
         assert all(map(torch.equal, getattr(first.tree, name), getattr(second.tree, name)))
-    assert asker.ask(document, first, QUESTIONS)[0] == asker.ask(document, second, QUESTIONS)[0]
-    assert store.get(document, asker) and asker.ask(document, second, QUESTIONS)[0]  # asking left the file as it was
+    assert asker.replies_to(document, first, QUESTIONS)[0] == asker.replies_to(document, second, QUESTIONS)[0]
+    assert (
+        store.get(document, asker) and asker.replies_to(document, second, QUESTIONS)[0]
+    )  # asking left the file as it was
     assert len(reads) == 1
 
 
@@ -106,11 +110,11 @@ def sealed(path: Path, **values: Any) -> None:
 def test_a_damaged_index_is_made_anew(harm: Any, tmp_path: Path, reads: list[str]) -> None:
     place = tmp_path / "store"
     asker, document, store = small_model.asker(), small_model.document(), Store(place)
-    good = asker.ask(document, store.get(document, asker), QUESTIONS)[0]
+    good = asker.replies_to(document, store.get(document, asker), QUESTIONS)[0]
     [folder] = place.iterdir()
     harm(folder)
     store.entries()
-    assert asker.ask(document, store.get(document, asker), QUESTIONS)[0] == good
+    assert asker.replies_to(document, store.get(document, asker), QUESTIONS)[0] == good
     assert len(reads) == 2
     store.get(document, asker)
     assert len(reads) == 2 and [path.name for path in place.iterdir()] == [folder.name]
@@ -124,7 +128,10 @@ def test_the_index_of_another_model_or_text_is_not_used(tmp_path: Path, reads: l
     for who, what in ((other, document), (asker, small_model.document(seed=5))):
         # Even where somebody puts it in the other's place.
         folder.rename(store.place(what.sha256, model_hash(who)))
-        assert who.ask(what, store.get(what, who), QUESTIONS)[0] == who.ask(what, who.index(what), QUESTIONS)[0]
+        assert (
+            who.replies_to(what, store.get(what, who), QUESTIONS)[0]
+            == who.replies_to(what, who.index(what), QUESTIONS)[0]
+        )
         store.get(document, asker)
     assert len(store.entries()) == 3
 
@@ -156,7 +163,7 @@ def test_interrupted_writing_leaves_nothing(
         raise failure
 
     with monkeypatch.context() as patch:
-        patch.setattr(store_module, where, interrupted)
+        patch.setattr(index_module, where, interrupted)
         if failure is OSError:
             assert store.get(document, asker).tokens  # nothing is kept, and the document is read all the same
         else:
@@ -196,14 +203,14 @@ def test_where_nothing_can_be_kept_the_document_is_read_and_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asker, document = small_model.asker(), small_model.document()
-    good = asker.ask(document, asker.index(document), QUESTIONS)[0]
+    good = asker.replies_to(document, asker.index(document), QUESTIONS)[0]
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     homeless = default_store()
     for folder in (tmp_path / "file" / "indexes", Path("/proc/nothing/indexes"), homeless.folder):
         said, store = problems(folder)
-        assert asker.ask(document, store.get(document, asker), QUESTIONS)[0] == good
+        assert asker.replies_to(document, store.get(document, asker), QUESTIONS)[0] == good
         assert len(said) == 1 and "no index is kept" in said[0]
         assert store.entries() == [] and store.clear() == (0, 0)
 
@@ -217,7 +224,8 @@ def test_many_at_once_all_get_their_index(tmp_path: Path) -> None:
     def write_and_read() -> None:
         try:
             for _ in range(8):
-                store_module.save(path, document, model, index)
+                aside = TemporaryFolder(tmp_path, ASIDE)
+                store_module.save(path, document, model, index, aside.path)
         except BaseException as error:
             failed.append(error)
 

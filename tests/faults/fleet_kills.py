@@ -35,11 +35,11 @@ import json, sys
 from pathlib import Path
 from vcc.documents.review_table import Question
 from vcc.fleet.job import Job
-from vcc.fleet.run import Engine, run
+from vcc.fleet.run import Executor, run
 from vcc.fleet.sources import find_items
 folder, model, out, workers = sys.argv[1:]
 job = Job("ask", model, (Question("w1 w2 w3 ?"), Question("w40 w41 ?")), top=2)
-tally = run(job, find_items([folder]).items, Path(out), Engine(int(workers)))
+tally = run(job, find_items([folder]).items, Path(out), Executor(int(workers)))
 print(json.dumps({name: getattr(tally, name) for name in ("documents", "errors", "tokens", "seconds")}))
 """
 

@@ -24,7 +24,7 @@ from tests.documents import small_model
 from tests.fleet.collections import contracts
 from vcc.documents.review_table import Question
 from vcc.fleet.job import Job
-from vcc.fleet.run import Engine, Tally, run
+from vcc.fleet.run import Executor, Tally, run
 from vcc.fleet.sources import find_items
 
 RAY = [str(Path(sys.executable).with_name("ray"))]
@@ -61,7 +61,9 @@ def tried(given: argparse.Namespace, place: Path) -> int:
                 kill({child for one in raylets for child in one.children(recursive=True)} | set(raylets))
 
         start = time.perf_counter()
-        tally = run(job, items, place / "ray.parquet", Engine(2 * given.cpus, f"127.0.0.1:{PORT}"), report=kill_midway)
+        tally = run(
+            job, items, place / "ray.parquet", Executor(2 * given.cpus, f"127.0.0.1:{PORT}"), report=kill_midway
+        )
         facts |= {"seconds": round(time.perf_counter() - start, 1), "errors": tally.errors}
     finally:
         kill(processes_of(home))

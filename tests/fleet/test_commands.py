@@ -7,7 +7,7 @@ import pytest
 from tests.documents import small_model
 from tests.fleet.collections import contracts
 from vcc.cli import main
-from vcc.commands.fleet import Fleet, duration, is_collection
+from vcc.commands.shared.fleet import FleetOptions, duration, is_collection
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +56,8 @@ def test_what_is_work_for_a_fleet(tmp_path: Path) -> None:
     many = ["@list", "in/*.pdf", "s3://bucket/in", "texts.jsonl", "texts.parquet"]
     assert list(map(is_collection, many)) == [True] * 5
     assert not is_collection(str(named)) and not is_collection("contract.pdf") and not is_collection(str(tmp_path))
-    assert not Fleet().wanted(["contract.pdf"], Path("out.xlsx")) and Fleet().wanted(["in"], Path("out.parquet"))
-    assert Fleet(workers=2).wanted(["in"], None)
+    assert not FleetOptions().wanted(["contract.pdf"], Path("out.xlsx")) and FleetOptions().wanted(
+        ["in"], Path("out.parquet")
+    )
+    assert FleetOptions(workers=2).wanted(["in"], None)
     assert [duration(s) for s in (3.21, 600, 36_000)] == ["3.2 s", "10 min", "10.0 h"]

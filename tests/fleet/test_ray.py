@@ -9,7 +9,7 @@ from tests.fleet.collections import contracts
 from vcc.documents.review_table import Question
 from vcc.fleet import run as running
 from vcc.fleet.job import Job
-from vcc.fleet.run import Engine, run
+from vcc.fleet.run import Executor, run
 from vcc.fleet.sources import find_items
 
 ray = pytest.importorskip("ray")
@@ -23,7 +23,7 @@ def test_a_cluster_gives_the_table_of_one_process(tmp_path: Path, monkeypatch: p
     run(job, items, tmp_path / "one.parquet")
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
-        tally = run(job, items, tmp_path / "ray.parquet", Engine(2, "local"))
+        tally = run(job, items, tmp_path / "ray.parquet", Executor(2, "local"))
     finally:
         ray.shutdown()
     assert (tally.documents, dict(tally.errors)) == (10, {"document": 2})

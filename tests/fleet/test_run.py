@@ -20,7 +20,7 @@ from vcc.documents.review_table import Question
 from vcc.errors import DataError, DocumentError, Failure, UsageError
 from vcc.fleet import run as running
 from vcc.fleet.job import Job
-from vcc.fleet.run import Engine, run, work_folder
+from vcc.fleet.run import Executor, run, work_folder
 from vcc.fleet.shards import Shards
 from vcc.fleet.sources import find_items
 from vcc.fleet.table import SCHEMA
@@ -79,7 +79,7 @@ def test_who_works_and_how_much_at_a_time_does_not_show(
 ) -> None:
     items = find_items([str(folder)]).items
     run(job, items, tmp_path / "one.parquet")
-    run(job, items, tmp_path / "two.parquet", Engine(2))
+    run(job, items, tmp_path / "two.parquet", Executor(2))
     monkeypatch.setattr(running, "CHUNK_ITEMS", 5)
     run(job, items[::-1], tmp_path / "large.csv")
     run(job, items, tmp_path / "one.csv")

@@ -10,7 +10,7 @@ from tests.documents import small_model
 from vcc.core.tree import build_tree, flatten_tree, read_tokens
 from vcc.encode import ask
 from vcc.qa import long_tree
-from vcc.qa.long_tree import ask_long, deepened, read_long, regions
+from vcc.qa.long_tree import best_spans_on_disk, deepened, read_long, regions
 from vcc.qa.model import QaModel
 from vcc.testing import random_rows
 
@@ -50,7 +50,7 @@ def test_asking_it_finds_what_asking_that_in_memory_finds_there(qa: QaModel, tmp
     ids, questions = ids_of(900), [ids_of(4), ids_of(7)]
     tree = read_long(qa, ids, tmp_path / "tree")
     before = {path.name: path.read_bytes() for path in tree.folder.iterdir()}
-    asked = ask_long(qa, tree, ids, questions, 3)
+    asked = best_spans_on_disk(qa, tree, ids, questions, 3)
     assert {path.name: path.read_bytes() for path in tree.folder.iterdir()} == before
     config = deepened(qa.config, len(ids))
     with torch.inference_mode():
@@ -69,7 +69,7 @@ def test_a_second_look_reads_the_passages_around_the_best_nodes(qa: QaModel, tmp
     ids = ids_of(900)
     tree = read_long(qa, ids, tmp_path / "tree")
     small_model.set_qa(qa.model, second_looks=4)
-    asked = ask_long(qa, tree, ids, [ids_of(4)], 3)
+    asked = best_spans_on_disk(qa, tree, ids, [ids_of(4)], 3)
     assert 1 <= asked.passages <= 4 and asked.found[0]
 
 

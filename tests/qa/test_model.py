@@ -59,12 +59,12 @@ def test_no_answer_starts_or_ends_where_a_token_covers_nothing(looks: int) -> No
     with torch.no_grad():
         tree = asker.qa.read([document])
     blank = np.zeros(len(document), bool)
-    found = asker.qa.ask(tree, document, QUESTIONS).found
+    found = asker.qa.best_spans(tree, document, QUESTIONS).found
     for span in (span for some in found for span in some):
         blank[[span.first, span.last]] = True
     ends = {
         place
-        for some in asker.qa.ask(tree, document, QUESTIONS, blank=blank).found
+        for some in asker.qa.best_spans(tree, document, QUESTIONS, blank=blank).found
         for one in some
         for place in (one.first, one.last)
     }

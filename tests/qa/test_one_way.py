@@ -18,7 +18,7 @@ from vcc.documents.asker import Asker
 from vcc.encode import Step
 from vcc.qa.second_look import best_nodes, passages_to_reread, with_a_chance
 from vcc.qa.settings import QaSettings
-from vcc.qa.windows import Passage, WindowReader, room
+from vcc.qa.windows import ChosenPassage, WindowReader, room
 from vcc.qa.words import best_matches
 
 COMPRESSED = replace(small_model.SETTINGS, dense_below=17)  # windows of 16 tokens are read by the untouched model
@@ -76,7 +76,7 @@ def test_what_is_trained_on_windows_is_the_products_second_look(framed: bool, mo
     windows, most, looked = ReadByWindows(way.qa.windows), QaSettings().candidates, []
     look = WindowReader.look
 
-    def seen(self: WindowReader, ids: object, questions: object, chosen: list[Passage], *rest: object) -> object:
+    def seen(self: WindowReader, ids: object, questions: object, chosen: list[ChosenPassage], *rest: object) -> object:
         looked.extend(chosen)
         return look(self, ids, questions, chosen, *rest)
 
@@ -92,7 +92,7 @@ def test_what_is_trained_on_windows_is_the_products_second_look(framed: bool, mo
         nodes = best_nodes(steps[-1].cut, tree, way.qa.places(len(page.ids)), QaSettings().nodes)
         matches = best_matches(page.ids, [q.ids for q in page.questions], QaSettings().matches)
         chosen = [
-            Passage(i, start)
+            ChosenPassage(i, start)
             for i, one in enumerate(zip(spans, nodes, matches, strict=True))
             for start in passages_to_reread(with_a_chance(*one), rooms[i], len(page.ids), looks=3)
         ]
@@ -117,7 +117,7 @@ def test_what_is_scored_and_timed_is_what_users_are_shown(framed: bool, looks: i
     for n, page in zip(WORDS, pages(asker), strict=True):
         document = small_model.document(n, n)
         index = asker.index(document)
-        replies, _ = asker.ask(document, index, QUESTIONS, top=1)
+        replies, _ = asker.replies_to(document, index, QUESTIONS, top=1)
         measured = way.find(page)
         for found, shown, reply in zip(measured, asker.find(index, QUESTIONS).found, replies, strict=True):
             check_same(found, shown)

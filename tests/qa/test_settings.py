@@ -14,7 +14,7 @@ from vcc.documents.asker import Asker
 from vcc.documents.shipped import load_asker
 from vcc.errors import ModelError
 from vcc.qa.calibration import Calibration
-from vcc.qa.settings import FORMER, QaSettings, keep_settings, load_settings
+from vcc.qa.settings import QaSettings, keep_settings, load_settings
 
 GIVEN = QaSettings(
     calibration=Calibration(0.2, 0.1, -1.5),
@@ -32,23 +32,15 @@ def test_settings_survive_saving_and_loading(tmp_path: Path) -> None:
     keep_settings(config, GIVEN)
     config.save_pretrained(folder)
     kept = json.loads((tmp_path / "config.json").read_text())
-    assert kept["qa"]["second_looks"] == 12 and not set(FORMER) & set(kept)
+    assert kept["qa"]["second_looks"] == 12
     assert load_asker(folder).qa.settings == GIVEN
 
 
-def test_the_keys_of_older_models_are_understood_until_the_one_is_there() -> None:
-    config = BertConfig()
+def test_a_configuration_without_settings_has_the_defaults() -> None:
+    config = BertConfig(second_looks=3)  # a key of another model's
     assert load_settings(config) == QaSettings()
-    config.answer_lead, config.framed_windows, config.second_looks = 7.2, True, 12
-    older = QaSettings(calibration=Calibration(offset=-7.2), framed_windows=True, second_looks=12)
-    assert load_settings(config) == older
-    [chance] = older.calibration.probabilities([7.2])
-    assert chance == 0.5 == older.threshold, "an answer that led just enough is as likely as not"
-    keep_settings(config, QaSettings(second_looks=3))
-    assert load_settings(config) == QaSettings(second_looks=3)
-    assert not set(FORMER) & set(config.to_dict())
-    older = BertConfig(answer_lead=None, second_looks=None)  # said nothing
-    assert load_settings(older) == QaSettings()
+    keep_settings(config, QaSettings(second_looks=4))
+    assert load_settings(config) == QaSettings(second_looks=4)
 
 
 @pytest.mark.parametrize(
@@ -75,22 +67,18 @@ def test_settings_that_cannot_be_used_say_why(kept: Any, word: str) -> None:
         Asker(model, small_model.tokenizer())
 
 
-def test_settings_are_parsed_once_until_the_configuration_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_are_what_the_configuration_says_now() -> None:
     qa = small_model.asker().qa
-    first, config = qa.settings, qa.model.config
-    assert qa.settings is first
+    config = qa.model.config
     keep_settings(config, GIVEN)
     assert qa.settings == GIVEN
-    config.qa["calibration"]["lead"] = 0.3  # changed where it stands
+    config.qa["calibration"]["lead"] = 0.3  # changed in place
     assert qa.settings == replace(GIVEN, calibration=Calibration(0.3, 0.1, -1.5))
     config.qa["framed_windows"] = 1  # equal to what it was, and wrong
     with pytest.raises(ModelError, match="framed_windows=1"):
         _ = qa.settings
     config.qa = None
-    config.second_looks = 3  # as in older models
-    assert qa.settings == QaSettings(second_looks=3)
-    monkeypatch.setattr(QaSettings, "from_dict", lambda values: pytest.fail("parsed again"))
-    assert qa.settings == QaSettings(second_looks=3)
+    assert qa.settings == QaSettings()
 
 
 def test_a_copy_has_settings_of_its_own() -> None:

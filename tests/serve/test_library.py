@@ -48,7 +48,7 @@ def test_indexes_make_room_for_newer_ones(tmp_path: Path) -> None:
         sizes = [index.size for index in library.store.entries()]
         assert 1 < len(sizes) < 8 and sum(sizes) <= 800_000 and library.size() <= settings.kept_bytes
         engine.open.clear()  # as after a restart: what is asked now may have no index any more
-        (reply,) = engine.ask(entries[0].id, ["w5?"])
+        (reply,) = engine.submit(entries[0].id, ["w5?"])
         assert reply.result(60).question == "w5?"
         assert library.size() <= settings.kept_bytes
     finally:

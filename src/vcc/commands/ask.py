@@ -1,4 +1,4 @@
-"""`vcc ask`: questions to a document, on the command line or one after the other."""
+"""`vcc ask`: questions to a document, on the command line or at a prompt."""
 
 import sys
 from pathlib import Path
@@ -6,15 +6,15 @@ from typing import Annotated
 
 from rich.console import Console
 
-from vcc.commands.collection import ask_collection, kept_collection
-from vcc.commands.documents import (
-    AS_USUAL,
+from vcc.commands.shared.collection import ask_collection, kept_collection
+from vcc.commands.shared.documents import (
+    DEFAULT_READ_LIMITS,
     File,
     Json,
     Model,
-    Most,
     NoCache,
     Page,
+    ReadLimits,
     Threshold,
     Top,
     answer,
@@ -25,7 +25,7 @@ from vcc.commands.documents import (
     print_json,
     write_page,
 )
-from vcc.commands.fleet import ALONE, Fleet, job_of, run_fleet
+from vcc.commands.shared.fleet import NO_FLEET, FleetOptions, job_of, run_fleet
 from vcc.documents.answer import as_dict
 from vcc.documents.document import Document
 from vcc.documents.review_table import Question
@@ -48,8 +48,8 @@ def ask(
         bool, "ask each document of a folder, pattern, list or table by itself; --out is the table"
     ] = False,
     out: Annotated[Path | None, "with --each: write the answers to this file, .parquet, .csv or .xlsx"] = None,
-    most: Most = AS_USUAL,
-    fleet: Fleet = ALONE,
+    reading: ReadLimits = DEFAULT_READ_LIMITS,
+    fleet: FleetOptions = NO_FLEET,
 ) -> None:
     """Answer questions about a document of any length, or about many.
 
@@ -63,15 +63,15 @@ def ask(
     if each:
         check_questions(question)
         asked = [Question(one) for one in question]
-        return run_fleet(job_of(asked, top, threshold, model, most, fleet), [file], out, fleet)
+        return run_fleet(job_of(asked, top, threshold, model, reading), [file], out, fleet)
     if fleet.named or out is not None:
         raise UsageError("--out and the options of many documents go with --each")
     prompted = not question and not json and html is None and file != "-" and sys.stdin.isatty()
     if not prompted:
         check_questions(question)
-    if question and not no_cache and html is None and (collection := kept_collection(file, model, most)):
-        return ask_collection(collection, question, top, documents, json, model, most)
-    document = open_document(file, model, no_cache, most)
+    if question and not no_cache and html is None and (collection := kept_collection(file, model, reading)):
+        return ask_collection(collection, question, top, documents, json, model, reading)
+    document = open_document(file, model, no_cache, reading)
     if prompted:
         return converse(document, top, threshold)
     replies, facts = answer(document, question, top, threshold)
@@ -84,7 +84,7 @@ def ask(
 
 
 def converse(document: Document, top: int, threshold: float | None) -> None:
-    """One question after the other until an empty line: the model is loaded once."""
+    """Prompt for questions until an empty line: the model is loaded once."""
     console = Console(highlight=False)
     console.print(f"{document.title}: {document.index().tokens:,} tokens. An empty line ends.", markup=False)
     while question := prompt():

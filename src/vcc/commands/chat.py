@@ -8,12 +8,12 @@ from rich.console import Console
 from rich.text import Text as Styled
 
 from vcc.commands.ask import prompt
-from vcc.commands.documents import (
-    AS_USUAL,
+from vcc.commands.shared.documents import (
+    DEFAULT_READ_LIMITS,
     File,
     Json,
-    Most,
     NoCache,
+    ReadLimits,
     check_questions,
     open_document,
     print_json,
@@ -42,7 +42,7 @@ def chat(
     longest: Annotated[int, "tokens of an answer, at most"] = 120,
     json: Json = False,
     no_cache: NoCache = False,
-    most: Most = AS_USUAL,
+    reading: ReadLimits = DEFAULT_READ_LIMITS,
 ) -> None:
     """Answer questions about a document in sentences, and show the passages the answers rest on.
 
@@ -56,7 +56,7 @@ def chat(
     prompted = not question and not json and file != "-" and sys.stdin.isatty()
     if not prompted:
         check_questions(question)
-    document = open_document(file, finder, no_cache, most)
+    document = open_document(file, finder, no_cache, reading)
     from vcc.chat.model import load_chat_model
     from vcc.chat.talk import Talk
 

@@ -1,18 +1,17 @@
 """`vcc index`: read documents ahead, and look after what is kept of them."""
 
+import os
 import time
-from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
 from rich.filesize import decimal
 
-from vcc.commands.collection import index_collection
-from vcc.commands.documents import AS_USUAL, Model, Most, bar
-from vcc.commands.fleet import ALONE, Fleet, is_collection
-from vcc.documents.formats.read import read_text
-from vcc.documents.shipped import load_asker
-from vcc.documents.store import Store, as_tensors, default_store
+from vcc.commands.shared.collection import index_collection
+from vcc.commands.shared.documents import DEFAULT_READ_LIMITS, Model, ReadLimits, bar, read_file
+from vcc.commands.shared.fleet import NO_FLEET, FleetOptions, is_collection
+from vcc.documents.document import Document
+from vcc.documents.store import Store, default_store, size_of
 from vcc.documents.text import Text
 from vcc.errors import Failure, UsageError
 from vcc.printable import printable
@@ -23,8 +22,8 @@ def index(
     list: Annotated[bool, "show the indexes and their sizes"] = False,
     clear: Annotated[bool, "remove all indexes"] = False,
     model: Model = None,
-    most: Most = AS_USUAL,
-    fleet: Fleet = ALONE,
+    reading: ReadLimits = DEFAULT_READ_LIMITS,
+    fleet: FleetOptions = NO_FLEET,
 ) -> None:
     """Read documents once and keep what asking needs, so that every question is fast.
 
@@ -39,28 +38,24 @@ def index(
     elif clear:
         number, size = store.clear()
         console.print(f"removed {several(number)}, {decimal(size)}")
-    elif fleet.named or any(Path(name).is_dir() or is_collection(name) for name in file):
+    elif fleet.named or any(os.path.isdir(name) or is_collection(name) for name in file):
         for source in file:
-            index_collection(source, model, most, fleet, store)
+            index_collection(source, model, reading, fleet, store)
     else:
-        for text in [
-            read_text(name, most.limits) for name in file
-        ]:  # all files before the first is indexed: one may be missing
+        texts = [read_file(name, reading) for name in file]  # all before the first is indexed: one may be missing
+        for text in texts:
             console.print(keep(store, text, model), markup=False, soft_wrap=True)
 
 
 def keep(store: Store, text: Text, model: str | None) -> str:
     """Index one text, if it is not yet: one line about it."""
-    from vcc.documents.archive import LongIndex, is_long, long_index  # imports transformers: --list needs none of it
-
-    asker = load_asker(model)
     start = time.perf_counter()
     with bar("reading", "tokens") as progress:
-        made = long_index(text, asker, store, progress) if is_long(text) else store.get(text, asker, progress)
+        made = Document(text, model, store).index(progress=progress)
     seconds = time.perf_counter() - start
     speed = f"read in {seconds:.1f} s, {made.tokens / seconds:,.0f} tokens/s" if made.seconds else "was read before"
-    size = made.size if isinstance(made, LongIndex) else sum(part.nbytes for part in as_tensors(made).values())
-    return f"{text.title}: {made.tokens:,} tokens, {speed}, {decimal(size)} on disk"
+    assert made.folder is not None
+    return f"{text.title}: {made.tokens:,} tokens, {speed}, {decimal(size_of(made.folder))} on disk"
 
 
 def show(store: Store) -> None:

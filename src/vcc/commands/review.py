@@ -1,40 +1,43 @@
 """`vcc review`: the clauses a lawyer looks for, or the reader's own questions, in one contract or in many."""
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
 
-from vcc.commands.documents import (
-    AS_USUAL,
+from vcc.commands.shared.documents import (
+    DEFAULT_READ_LIMITS,
     Json,
     Model,
-    Most,
     NoCache,
     Page,
+    ReadLimits,
     Top,
     bar,
     check_folder,
     check_top,
     open_document,
     print_json,
-    remarks,
     write_page,
     wrote,
 )
-from vcc.commands.fleet import ALONE, Fleet, job_of, run_fleet
+from vcc.commands.shared.fleet import NO_FLEET, FleetOptions, job_of, print_skipped, review_here, run_fleet
 from vcc.documents.answer import Reply, as_dict
 from vcc.documents.document import Document
 from vcc.documents.facts import Facts
-from vcc.documents.formats.read import documents_in, suffixes
 from vcc.documents.question_list import CLAUSE_QUESTIONS, read_questions
-from vcc.documents.review_table import Question, ReviewRow, ReviewTable, row_of
+from vcc.documents.review_table import Question, ReviewTable, row_of
 from vcc.documents.reviewing import ask_list
 from vcc.documents.show.report import report_html
 from vcc.documents.show.spreadsheet import check_spreadsheet, write_spreadsheet
 from vcc.documents.show.terminal import print_review, print_table
-from vcc.errors import DocumentError, Failure, UsageError
+from vcc.errors import Failure, UsageError
+
+if TYPE_CHECKING:
+    from vcc.fleet.sources import Item
 
 Files = Annotated[tuple[str, ...], "contracts: text, Markdown, HTML, PDF, DOCX, EPUB, - for standard input, or folders"]
 
@@ -48,8 +51,8 @@ def review(
     html: Page = None,
     model: Model = None,
     no_cache: NoCache = False,
-    most: Most = AS_USUAL,
-    fleet: Fleet = ALONE,
+    reading: ReadLimits = DEFAULT_READ_LIMITS,
+    fleet: FleetOptions = NO_FLEET,
 ) -> None:
     """Find the 41 kinds of clauses of CUAD, or answers to your own questions, in one contract or in many.
 
@@ -65,18 +68,21 @@ def review(
     check_folder(html, out)
     asked = CLAUSE_QUESTIONS if questions is None else read_questions(questions)
     if fleet.wanted(file, out):
-        return run_fleet(job_of(asked, top, None, model, most, fleet), file, out, fleet)
+        return run_fleet(job_of(asked, top, None, model, reading), file, out, fleet)
     if out is not None:
         check_spreadsheet(out)
     if not file:
         raise UsageError("no contract: name at least one file or folder")
-    if len(file) == 1 and not Path(file[0]).is_dir():
-        table = review_one(file[0], asked, top, json, html, out, model, no_cache, most)
+    if len(file) == 1 and not os.path.isdir(file[0]):
+        table = review_with_page(file[0], asked, top, json, html, out, model, no_cache, reading)
     elif html is not None:
         raise UsageError(f"--html is {html}: a page shows one contract; --out keeps the table of several")
     else:
-        rows = list(review_many(list(contracts(file, most)), asked, top, model, no_cache, most))
-        table = ReviewTable(asked, tuple(rows))
+        from vcc.documents.store import default_store
+
+        store = None if no_cache else default_store().folder
+        job = job_of(asked, top, None, model, reading, "" if store is None else str(store))
+        table = review_here(job, contracts(file, reading))
         if json:
             print_json(table.as_dict())
         else:
@@ -84,11 +90,14 @@ def review(
     if out is not None:
         write_spreadsheet(out, table)
         wrote(out)
-    if all(row.error for row in table.rows):
+    failed = [row.document for row in table.rows if row.error]
+    if len(failed) == len(table.rows):
         raise Failure("no contract could be read")
+    if named := [name for name in failed if name in file]:  # what a folder holds is another matter
+        raise Failure(f"{len(named)} of {len(file)} could not be read: {', '.join(named[:3])}")
 
 
-def review_one(
+def review_with_page(
     file: str,
     asked: Sequence[Question],
     top: int,
@@ -97,10 +106,10 @@ def review_one(
     out: Path | None,
     model: str | None,
     no_cache: bool,
-    most: Most,
+    reading: ReadLimits,
 ) -> ReviewTable:
-    """One contract: on the terminal, and as a page."""
-    document = open_document(file, model, no_cache, most)
+    """One contract: on the terminal, and as a page beside its whole text."""
+    document = open_document(file, model, no_cache, reading)
     replies, facts = replies_of(document, asked, top)
     if html is None and out is None and not json:
         html = Path("document.review.html" if file == "-" else f"{Path(file).resolve().stem}.review.html")
@@ -113,43 +122,24 @@ def review_one(
     return ReviewTable(tuple(asked), (row_of(document.content, replies, file),))
 
 
-def review_many(
-    files: Sequence[tuple[str, str]],
-    asked: Sequence[Question],
-    top: int,
-    model: str | None,
-    no_cache: bool,
-    most: Most,
-) -> Iterator[ReviewRow]:
-    """A row for each (path, name); one that cannot be read says why and stops nothing."""
-    for number, (path, name) in enumerate(files, 1):
-        remarks.print(f"{number} of {len(files)}: {name}", markup=False, style="dim")
-        try:
-            document = open_document(path, model, no_cache, most)
-            replies, _ = replies_of(document, asked, top)
-        except DocumentError as error:
-            yield ReviewRow(name, error=error.rule)
-        else:
-            yield row_of(document.content, replies, name)
-
-
 def replies_of(document: Document, asked: Sequence[Question], top: int) -> tuple[list[Reply], Facts]:
     with bar("asking", "questions", len(asked) > 1) as progress:
         return ask_list(document, asked, top, progress)
 
 
-def contracts(files: Sequence[str], most: Most) -> Iterator[tuple[str, str]]:
-    """Each contract's path and the name of its row: the path as given, or for those of a folder as it is inside it."""
+def contracts(files: Sequence[str], reading: ReadLimits) -> "list[Item]":
+    """The contracts under the names of their rows: the path as given, or for those of a folder as it is inside it. One
+    that is missing is among them, and becomes a row that says so."""
+    from vcc.fleet.sources import Item, find_items
+
+    found: dict[str, Item] = {}
     for file in files:
-        if file == "-" or not Path(file).is_dir():
-            yield file, file
+        if not os.path.isdir(file):
+            found[file] = Item(file, file, 0, "")
             continue
-        found = []
-        for path, problem in documents_in(Path(file), most.limits):
-            if problem:
-                remarks.print(f"skipped {path}: {problem}", markup=False, style="yellow")
-            else:
-                found.append(path)
-        if not found:
-            raise DocumentError(file, f"no document of a known kind ({', '.join(suffixes())}) here")
-        yield from ((str(path), str(path.relative_to(file))) for path in found)
+        listing = find_items([file], limits=reading.limits)
+        print_skipped(listing.skipped)
+        for item in listing.items:
+            name = item.name if item.name not in found or found[item.name] == item else f"{file}/{item.name}"
+            found[name] = replace(item, name=name)
+    return list(found.values())

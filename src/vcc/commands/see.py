@@ -6,14 +6,14 @@ from typing import Annotated
 from rich.console import Console
 from rich.text import Text as Styled
 
-from vcc.commands.documents import (
-    AS_USUAL,
+from vcc.commands.shared.documents import (
+    DEFAULT_READ_LIMITS,
     File,
     Json,
     Model,
-    Most,
     NoCache,
     Page,
+    ReadLimits,
     Top,
     check_folder,
     check_questions,
@@ -40,7 +40,7 @@ def see(
     png: Annotated[Path | None, "write a figure for a paper to this file"] = None,
     model: Model = None,
     no_cache: NoCache = False,
-    most: Most = AS_USUAL,
+    reading: ReadLimits = DEFAULT_READ_LIMITS,
 ) -> None:
     """Show what each layer read closely for a question, as a heat map over the document."""
     if png is not None and png.suffix.lower() != ".png":
@@ -48,7 +48,7 @@ def see(
     check_questions([question])
     check_top(top)
     check_folder(html, png)
-    document = open_document(file, model, no_cache, most)
+    document = open_document(file, model, no_cache, reading, shown=True)
     view, facts = document.see(question, top)
     text = document.content
     if html is not None:

@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 from typing import Annotated
 
-from vcc.commands.documents import Model
+from vcc.commands.shared.documents import Model
 from vcc.errors import UsageError
 
 INSTALL = "pip install 'vcc-transformers[serve]'"

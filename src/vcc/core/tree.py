@@ -1,5 +1,6 @@
 """`SegmentTree`, the paper's T(C): means at the coarsest scale and, below, each node's difference from its parent."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -38,6 +39,36 @@ class SegmentTree:
     def roots(self) -> Rows:
         """The nodes of the coarsest scale, the only ones stored as means."""
         return Rows(self.means, self.counts[0], self.positions[0])
+
+
+def tree_parts(tree: SegmentTree) -> dict[str, Tensor]:
+    """The tensors of a tree by name, for files. Scales and length are kept beside them."""
+    named = {"differences": tree.differences, "counts": tree.counts, "positions": tree.positions}
+    return {"means": tree.means} | {
+        f"{name}.{depth}": part for name, parts in named.items() for depth, part in enumerate(parts)
+    }
+
+
+def tree_from_parts(scales: tuple[int, ...], length: int, parts: Mapping[str, Tensor]) -> SegmentTree:
+    """The inverse of `tree_parts`. Parts that do not fit scales and length raise a ValueError."""
+    check_scales(scales)
+    depths = range(len(scales))
+    tree = SegmentTree(
+        scales,
+        length,
+        parts["means"],
+        tuple(parts[f"differences.{depth}"] for depth in depths[:-1]),
+        tuple(parts[f"counts.{depth}"] for depth in depths),
+        tuple(parts[f"positions.{depth}"] for depth in depths),
+    )
+    nodes = [tree.means.shape[1], *(part.shape[1] for part in tree.differences)]
+    if [count * scale for count, scale in zip(nodes, scales, strict=True)] != [nodes[0] * scales[0]] * len(scales):
+        raise ValueError(f"nodes {nodes} do not fit the scales {scales}")
+    if any([part.shape[1] for part in kept] != nodes for kept in (tree.counts, tree.positions)):
+        raise ValueError(f"counts or positions do not fit the nodes {nodes}")
+    if not 0 <= nodes[0] * scales[0] - length < scales[0]:
+        raise ValueError(f"length {length} does not fit {nodes[0]} nodes of {scales[0]}")
+    return tree
 
 
 def check_scales(scales: tuple[int, ...]) -> None:

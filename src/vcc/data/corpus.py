@@ -30,14 +30,14 @@ KEPT = {"made_of", "dtype", "tokens", "documents", "report", "sha256"}  # the ke
 
 
 @dataclass(frozen=True)
-class Text:
+class CorpusText:
     """One document and the part of the corpus it belongs to."""
 
     component: str
     text: str
 
 
-def stream_texts(source: str, field: str = "text") -> Iterator[Text]:
+def stream_texts(source: str, field: str = "text") -> Iterator[CorpusText]:
     """Every document of a file, a folder (plain text, JSON lines, Parquet; sub-folders too) or a hub data set.
 
     The component is The Pile's `meta.pile_set_name` where there is one, else the file's folder.
@@ -57,17 +57,17 @@ def stream_texts(source: str, field: str = "text") -> Iterator[Text]:
                 found += 1
         elif suffixes & set(PLAIN):
             with open_text(file) as opened:
-                yield Text(file.parent.name, opened.read())
+                yield CorpusText(file.parent.name, opened.read())
             found += 1
     if not found:
         raise DataError(f"{source}: must hold documents, in files that end in {', '.join(PLAIN + RECORDS)}")
 
 
-def _text(record: Record, field: str, component: str) -> Text:
+def _text(record: Record, field: str, component: str) -> CorpusText:
     meta = record.fields.get("meta")
     if isinstance(meta, dict) and isinstance(meta.get("pile_set_name"), str):
         component = meta["pile_set_name"]
-    return Text(component, record.get(field))
+    return CorpusText(component, record.get(field))
 
 
 # --- the paper's filter ----------------------------------------------------------------------------------------------
@@ -114,7 +114,9 @@ class FilterReport:
         return "\n".join(lines)
 
 
-def measure_components(texts: Iterator[Text], tokenizer: Any, limit: float = 0.3, sample: int = 200) -> FilterReport:
+def measure_components(
+    texts: Iterator[CorpusText], tokenizer: Any, limit: float = 0.3, sample: int = 200
+) -> FilterReport:
     """Tokens per byte of each component, on its first `sample` documents."""
     seen: dict[str, Component] = {}
     for text in texts:

@@ -1,103 +1,66 @@
-"""Ask a document: it is read once into an `Index`, and every question is a small pass over that (`vcc.qa`)."""
+"""Ask a document: it is read once into an `Index`, and every question is a small pass over that."""
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from vcc.core.cut import Cut, child_nodes, visited_nodes
 from vcc.core.tree import SegmentTree
 from vcc.data.answers import ScoredSpan
-from vcc.data.features import tokenize_text
 from vcc.documents.answer import Reply, answer_at, merge_overlaps
 from vcc.documents.facts import Facts
+from vcc.documents.index import Index, MemoryIndex, TemporaryFolder, check_can_be_shown, kind_for
 from vcc.documents.layer_view import LayerView, openness_of
 from vcc.documents.short import kind_asked, ranked, shortened
 from vcc.documents.text import Text
-from vcc.encode import Step, Watch
-from vcc.errors import DocumentError, ModelError, UsageError
+from vcc.encode import Step
+from vcc.errors import ModelError, UsageError
 from vcc.qa.model import Asked, Progress, QaModel, no_progress
 
 UNLIKELY = 0.01  # a second answer with a smaller score is none
 
-Ints = NDArray[np.integer]
-
-
-@dataclass(frozen=True, eq=False)
-class Index:
-    """A document as a model has read it: all that asking needs."""
-
-    tree: SegmentTree  # of one sequence: the document and what the tokenizer puts after it
-    offsets: Ints  # (n, 2) first and last + 1 character of each token of the document
-    ids: Ints  # (n,) those tokens
-    seconds: float  # reading took
-
-    @property
-    def tokens(self) -> int:
-        return len(self.offsets)
-
 
 @dataclass(frozen=True, eq=False)
 class Asker:
-    """A wrapped question-answering model and its tokenizer, for texts. `index` once, `ask` many times."""
+    """A wrapped question-answering model and its tokenizer, for texts. `index` once, `replies_to` many times."""
 
     model: Any
     tokenizer: Any
+    qa: QaModel = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        QaModel(self.model, self.tokenizer)  # says what is wrong with them
+        object.__setattr__(self, "qa", QaModel(self.model, self.tokenizer))  # raises if they do not fit
 
-    @cached_property
-    def qa(self) -> QaModel:
-        return QaModel(self.model, self.tokenizer)
+    def index(self, document: Text, progress: Progress = no_progress, place: TemporaryFolder | None = None) -> Index:
+        """Read the whole document. Where it is too long for memory, the index is written to `place`."""
+        return kind_for(document).read(document, self.qa, progress, place)
 
-    @torch.inference_mode()
-    def index(self, document: Text, progress: Progress = no_progress) -> Index:
-        """Read the whole document, some windows at a time."""
-        start = time.perf_counter()
-        text = tokenize_text(document.text, self.tokenizer)
-        if not len(text.ids):
-            raise DocumentError(document.source, "holds no text that the tokenizer knows")
-        tree = self.qa.read([text.ids], progress)
-        return Index(tree, text.offsets, text.ids, time.perf_counter() - start)
-
-    def find(
-        self,
-        index: Index,
-        questions: Sequence[str],
-        top: int = 3,
-        progress: Progress = no_progress,
-        watch: Watch | None = None,
-    ) -> Asked:
-        """The spans of the document that may answer each question, as tokens."""
-        asked = [self.qa.ids_of(question) for question in questions]
-        # Some tokenizers give tokens that cover no character of their own.
-        blank = index.offsets[:, 0] >= index.offsets[:, 1]
-        return self.qa.ask(index.tree, index.ids, asked, top, blank if blank.any() else None, watch, progress)
-
-    def ask(
+    def replies_to(
         self,
         document: Text,
         index: Index,
         questions: Sequence[str],
         top: int = 3,
-        progress: Progress = no_progress,
         threshold: float | None = None,
+        progress: Progress = no_progress,
     ) -> tuple[tuple[Reply, ...], Facts]:
-        """All questions, as many at once as memory allows. A reply without answers: the model finds none.
+        """Answer all questions, as many in a batch as memory allows. A reply without answers: the model finds none.
 
-        `threshold`: how likely an answer must be right, from 0 to 1; unless given, as the model's settings say.
+        `threshold`: how likely an answer must be right, from 0 to 1; unless given, the model's own setting.
         """
         check_wanted(top, threshold)
         start = time.perf_counter()
         asked = self.find(index, questions, top, progress)
         return self.replies(document, index, questions, asked, top, threshold), facts_of(index, asked, start)
+
+    def find(self, index: Index, questions: Sequence[str], top: int = 3, progress: Progress = no_progress) -> Asked:
+        """The spans of the document that may answer each question, as tokens."""
+        return index.spans(self.qa, [self.qa.ids_of(question) for question in questions], top, progress)
 
     def replies(
         self,
@@ -149,9 +112,11 @@ class Asker:
     @torch.inference_mode()
     def see(self, document: Text, index: Index, question: str, top: int = 3) -> tuple[LayerView, Facts]:
         """What each compressed layer opened for one question, and how much of its attention each token got."""
+        check_can_be_shown(document)
+        assert isinstance(index, MemoryIndex)
         start = time.perf_counter()
         steps: list[Step] = []
-        asked = self.find(index, [question], top, watch=steps.append)
+        asked = index.spans(self.qa, [self.qa.ids_of(question)], top, watch=steps.append)
         cuts = [step.cut for step in steps if step.cut is not None]
         tree, places = index.tree, self.qa.places(index.tokens)
         if not cuts or len(tree.scales) < 2:

@@ -1,34 +1,38 @@
-"""Read a file in a process of its own, with a deadline and a cap on memory: whatever the file does, only that process
-dies of it.
+"""Read a file in a process of its own, with a deadline and a cap on memory: a hostile file can end only that process.
 
 The children import no torch, so a parent that holds a model, perhaps on a GPU, can have some at little cost. They are
-started afresh, never forked, kept for the next file, and replaced after a failure. What a child sends back is JSON:
-nothing that a file could make of the child would run in the parent.
+started afresh, never forked, kept for the next file, and replaced after a failure. A child sends back JSON: even one
+that a file has taken over cannot run code in the parent.
 """
 
 import atexit
 import json
 import os
 import pickle
-import resource
 import signal
 import threading
+import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 from vcc.child_process import READY, ChildProcess, answer_to, started
-from vcc.documents.formats.gate import Limits
-from vcc.documents.formats.read import read_data
+from vcc.documents.formats.gate import File, Limits
+from vcc.documents.formats.read import read_data, read_text, text_of
 from vcc.documents.text import Text
 from vcc.documents.text_json import text_from_values, text_to_json
-from vcc.errors import DocumentError, is_out_of_memory
+from vcc.errors import DocumentError, Failure, is_out_of_memory
 
 Kind = Literal["crash", "hang", "memory"]
 OUT_OF_MEMORY = b'{"memory": true}'
 STARTING = 120  # seconds a child may take to start, on a busy machine
 LIBRARIES = ("pypdfium2", "markdown_it")  # loaded before memory is counted, where they are installed
+DEFAULT_SECONDS = 120.0
+DEFAULT_MEMORY = 2**31  # bytes
+MORE = {"hang": ": --seconds allows more, seconds= in Python", "memory": ": --memory allows more"}
+COPIES = 16  # of a large text, as bytes and characters, that reading may hold in memory
 
 
 class ReadingError(DocumentError):
@@ -39,15 +43,50 @@ class ReadingError(DocumentError):
         self.kind = kind
 
 
-def read_isolated(data: bytes, name: str, limits: Limits, seconds: float, memory: int) -> Text:
-    """The text of a file's bytes; `name` is its path, or what messages shall call it.
+class NoProcessError(Failure):
+    """A process could not be started."""
 
-    Reading may take `seconds`, and `memory` bytes beyond what the process needs to be there at all. What is wrong with
-    the file is a `DocumentError`; of the kind `ReadingError` where its reader did not survive it.
+
+def read_file_isolated(
+    path: str | Path,
+    limits: Limits,
+    seconds: float = DEFAULT_SECONDS,
+    memory: int = DEFAULT_MEMORY,
+    tell: Callable[[str], None] = warnings.warn,
+) -> Text:
+    """The text of a file, of standard input for "-", or of a folder, each file of which is read within `seconds`.
+
+    A file may take `memory` bytes, a large one more. Where no process can be started, files are read in this one, and
+    `tell` is called with the reason.
+    """
+
+    def read(file: File) -> Text:
+        try:
+            return read_isolated_or_here(file, seconds, memory, tell)
+        except ReadingError as error:
+            raise ReadingError(error.source, error.rule + MORE.get(error.kind, ""), error.kind) from error
+
+    return read_text(path, limits, read)
+
+
+def read_isolated_or_here(file: File, seconds: float, memory: int, tell: Callable[[str], None]) -> Text:
+    """As `read_isolated`, but a large file may take more memory; where no process can be started, it is read here."""
+    try:
+        return read_isolated(file.data, file.source, file.limits, seconds, max(memory, COPIES * len(file.data)))
+    except NoProcessError as error:
+        tell(f"{file.source} is read without a deadline, in this process: {error}")
+        return text_of(file)
+
+
+def read_isolated(data: bytes, name: str, limits: Limits, seconds: float, memory: int) -> Text:
+    """The text of a file's bytes; `name` is its path, or how messages refer to it.
+
+    Reading may take `seconds`, and `memory` bytes beyond what the process needs to start. A file that breaks a rule
+    raises a `DocumentError`; one that ends its reader, a `ReadingError`.
     """
     child = _take()
     try:
-        answer = child.ask(data, name, limits, seconds, memory)
+        answer = child.read(data, name, limits, seconds, memory)
     except BaseException:  # Ctrl-C too: half an answer may be under way
         child.end()
         raise
@@ -63,9 +102,9 @@ class Child(ChildProcess):
     def __init__(self) -> None:
         super().__init__("vcc.documents.isolated", "serve", STARTING)
 
-    def ask(self, data: bytes, name: str, limits: Limits, seconds: float, memory: int) -> dict[str, Any]:
-        """What became of a file: a text, or the rule that it breaks."""
-        self.wait_until_ready()  # what that takes is not on the file's account
+    def read(self, data: bytes, name: str, limits: Limits, seconds: float, memory: int) -> dict[str, Any]:
+        """A file's text, or the rule that it breaks."""
+        self.wait_until_ready()  # not part of the file's time
         late = threading.Event()
 
         def stop() -> None:
@@ -104,7 +143,10 @@ def _take() -> Child:
         if child.process.poll() is None:
             return child
         child.end()
-    return started(Child)
+    try:
+        return started(Child)
+    except (OSError, ValueError, Failure) as error:  # ValueError: a system that cannot pass file descriptors on
+        raise NoProcessError(f"no process could be started to read files ({error})") from error
 
 
 def end_children() -> None:
@@ -114,11 +156,14 @@ def end_children() -> None:
 
 
 atexit.register(end_children)
-os.register_at_fork(after_in_child=_idle.clear)  # two processes cannot share a child
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_idle.clear)  # two processes cannot share a child
 
 
 def serve(number: int) -> None:
     """A child's life: files come in by file descriptor `number`, answers go out, until the parent is gone."""
+    import resource
+
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for library in LIBRARIES:
         with suppress(ImportError):
@@ -141,7 +186,7 @@ def serve(number: int) -> None:
             resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
             line.send_bytes(answer)
             signal.setitimer(signal.ITIMER_REAL, 0)
-            if answer == OUT_OF_MEMORY:  # who knows what is left of it
+            if answer == OUT_OF_MEMORY:  # its state is unknown
                 return
 
 
@@ -171,6 +216,8 @@ def _out_of_memory(error: BaseException | None) -> bool:
 
 def _address_space() -> int:
     """Bytes of addresses that this process holds, which is what RLIMIT_AS counts; 0 where the system does not say."""
+    import resource
+
     try:
         return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     except OSError:

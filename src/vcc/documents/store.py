@@ -1,8 +1,8 @@
 """Indexes on disk, so that a document is read once: a folder for each, named by the hashes of its text and its model.
 
-A folder is written aside and renamed, so it is whole or absent, also when several processes write it at once. What does
-not verify, or belongs to another text or model, is not used but replaced. Where nothing can be written the document is
-read all the same, and that is said. Tensors are safetensors, memory-mapped; loading them never runs code.
+A folder is written aside and renamed, so it is whole or absent, also when several processes write it concurrently. An
+index that does not verify, or belongs to another text or model, is replaced. Where nothing can be written, the document
+is read all the same and the problem is reported.
 """
 
 import errno
@@ -11,7 +11,6 @@ import json
 import os
 import re
 import shutil
-import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -20,24 +19,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 
-from vcc.core.tree import SegmentTree, check_scales
 from vcc.documents.formats.gate import Limits, open_file
 from vcc.documents.text import Text
 from vcc.errors import DocumentError
-from vcc.files import cache_folder, force, sha256_of, write_whole
+from vcc.files import cache_folder, write_whole
 
 if TYPE_CHECKING:
-    from vcc.documents.asker import Asker, Index, Progress
+    from vcc.documents.asker import Asker
+    from vcc.documents.index import Index, TemporaryFolder
+    from vcc.qa.model import Progress
 
-FORMAT = 3  # raised when the tensors change their meaning
 ASIDE = ".writing-"
-MANIFEST, TENSORS = "manifest.json", "index.safetensors"
-# The files of an index; those of a document longer than memory are raw numbers (`vcc.documents.archive`).
+MANIFEST = "manifest.json"
+# The files of an index, of either kind.
 FILES = re.compile(
     r"manifest\.json|index\.safetensors|ids|offsets|[a-z]+\.json|means|(differences|counts|positions)\.?\d*"
 )
@@ -52,8 +49,8 @@ class DamagedError(Exception):
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One index of the store."""
+class StoredIndex:
+    """One index of the store, as it is listed."""
 
     path: Path
     title: str
@@ -64,7 +61,7 @@ class Entry:
 
 def model_hash(asker: "Asker") -> str:
     """SHA-256 of all that an index depends on but the text: weights, settings, tokenizer."""
-    digest = hashlib.sha256(f"index format {FORMAT}, {type(asker.model).__name__}".encode())
+    digest = hashlib.sha256(f"index, {type(asker.model).__name__}".encode())
     settings = {"vcc": asker.model.vcc.to_dict(), "config": asker.model.config.to_dict()}
     settings["config"].pop("_name_or_path", None)  # the same model in another folder is the same
     digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
@@ -91,30 +88,67 @@ class Store:
             self.tell("no index is kept: there is no home folder, and XDG_CACHE_HOME names no other")
             return asker.index(text, progress)
         model = model_hash(asker)
-        path = self.place(text.sha256, model)
         try:
-            index = load(path, text, model, asker.model.device)
+            index = load(self.place(text.sha256, model), text, model, asker.model.device)
         except DamagedError:
-            index = asker.index(text, progress)
-            try:
-                save(path, text, model, index)
-                self.tidy(path)
-            except (OSError, SafetensorError) as error:  # the disk is full, the folder may not be written, ...
-                self.tell(f"no index is kept in {self.folder}: {error}")
-        else:
-            with suppress(OSError):
-                os.utime(path)  # when it was last asked for
+            return self._keep(text, model, lambda place: asker.index(text, progress, place))
+        self.holds(index)  # it was asked for just now
         return index
+
+    def holds(self, index: "Index") -> bool:
+        """Whether an index is still where it was kept, or never was; it counts as asked for."""
+        try:
+            if index.folder is not None:
+                os.utime(index.folder)
+        except FileNotFoundError:
+            return False
+        except OSError:  # it may not be written
+            pass
+        return True
+
+    def renewed(self, index: "Index", text: Text, asker: "Asker", progress: "Progress") -> "Index":
+        """An index whose folder was removed, back in the store: from memory, or read again if it was only on disk."""
+        from vcc.documents.index import MemoryIndex
+
+        if isinstance(index, MemoryIndex) and self.folder is not None:
+            return self._keep(text, model_hash(asker), lambda place: index)
+        return self.get(text, asker, progress)
+
+    def _keep(self, text: Text, model: str, read: "Callable[[TemporaryFolder | None], Index]") -> "Index":
+        """An index in its place in the store; where that cannot be written, as it was read."""
+        from vcc.documents.index import TemporaryFolder  # imports transformers, which listing does not need
+
+        assert self.folder is not None
+        index, path = None, self.place(text.sha256, model)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            aside = TemporaryFolder(self.folder, ASIDE)
+            try:
+                index = read(aside)
+                if not is_good(path, text, model):  # another process may have been faster, and is asking its own by now
+                    save(path, text, model, index, aside.path)
+            except (OSError, SafetensorError):  # an index on disk is asked where it is
+                raise
+            except BaseException:  # Ctrl-C too
+                aside.remove()
+                raise
+            kept = index.kept_in(path)
+            aside.remove()
+            self.tidy(path)
+            return kept
+        except (OSError, SafetensorError) as error:  # the disk is full, the folder may not be written, ...
+            self.tell(f"no index is kept in {self.folder}: {error}")
+            return index or read(None)
 
     def place(self, sha256: str, model: str) -> Path:
         assert self.folder is not None
         return self.folder / hashlib.sha256(f"{sha256} {model}".encode()).hexdigest()[:32]
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[StoredIndex]:
         """All indexes, by title; also those that are damaged, because they take room too."""
         return sorted(self._entries(), key=lambda entry: (entry.title, entry.path))
 
-    def _entries(self) -> Iterator[Entry]:
+    def _entries(self) -> Iterator[StoredIndex]:
         for path in self._folders():
             if path.name.startswith(ASIDE):
                 continue
@@ -123,7 +157,7 @@ class Store:
                 title, source, tokens = str(about["title"]), str(about["source"]), int(about["tokens"])
             except (DamagedError, KeyError, TypeError, ValueError):
                 title, source, tokens = "(damaged)", "", 0
-            yield Entry(path, title, source, tokens, size_of(path))
+            yield StoredIndex(path, title, source, tokens, size_of(path))
 
     def tidy(self, kept: Path) -> None:
         """Remove what interrupted writing left more than a day ago and, over the limit, what was not asked for longest;
@@ -148,7 +182,7 @@ class Store:
         folders = list(self._folders())
         size = sum(map(size_of, folders))
         for path in folders:
-            shutil.rmtree(path)
+            shutil.rmtree(path, ignore_errors=True)  # another process may clear, too
         return len(folders), size
 
     def _folders(self) -> Iterator[Path]:
@@ -172,29 +206,19 @@ def default_store(tell: Callable[[str], None] = lambda problem: None) -> Store:
         return Store(None, tell)
 
 
-def save(path: Path, text: Text, model: str, index: "Index") -> None:
-    """Write an index aside, force it to disk, and let it appear at `path` in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=ASIDE, dir=path.parent))  # only the user may look into it
-    try:
-        save_file(as_tensors(index), aside / TENSORS)
-        about = {
-            "format": FORMAT,
-            "text": text.sha256,
-            "model": model,
-            "title": text.title,
-            "source": text.source,
-            "tokens": index.tokens,
-            "scales": list(index.tree.scales),
-            "length": index.tree.length,
-            "sha256": sha256_of(aside / TENSORS),
-        }
-        force(aside / TENSORS)
-        write_whole(aside / MANIFEST, json.dumps({**about, "seal": seal(about)}, indent=1))
-        move_in(aside, path)
-    except BaseException:  # Ctrl-C too
-        shutil.rmtree(aside, ignore_errors=True)
-        raise
+def save(path: Path, text: Text, model: str, index: "Index", aside: Path) -> None:
+    """Write an index to the folder `aside`, force it to disk, and let it appear at `path` in one step."""
+    about = {
+        "format": index.format,
+        "text": text.sha256,
+        "model": model,
+        "title": text.title,
+        "source": text.source,
+        "tokens": index.tokens,
+        **index.write(aside),
+    }
+    write_whole(aside / MANIFEST, json.dumps({**about, "seal": seal(about)}, indent=1))
+    move_in(aside, path)
 
 
 def move_in(aside: Path, path: Path, tries: int = 20) -> None:
@@ -209,7 +233,7 @@ def move_in(aside: Path, path: Path, tries: int = 20) -> None:
                 raise
         away = Path(tempfile.mkdtemp(prefix=ASIDE, dir=path.parent))
         with suppress(FileNotFoundError):  # another process was faster
-            os.rename(path, away / TENSORS)  # a folder, a file or a link
+            os.rename(path, away / MANIFEST)  # a folder, a file or a link
         shutil.rmtree(away, ignore_errors=True)
 
 
@@ -219,26 +243,28 @@ def seal(about: dict[str, Any]) -> str:
 
 
 def load(path: Path, text: Text, model: str, device: torch.device) -> "Index":
-    """The index at `path`, if it is that of this text and model and every byte is as it was written."""
-    about = read_manifest(path)
+    """The index at `path`, if it is that of this text and model, of the kind for its length, and as it was written."""
+    from vcc.documents.index import kind_for  # imports transformers, which listing does not need
+
+    about, kind = read_manifest(path), kind_for(text)
     written = about.pop("seal", None)
-    expected = {"format": FORMAT, "text": text.sha256, "model": model}
+    expected = {"format": kind.format, "text": text.sha256, "model": model}
     for name, value in expected.items():
         if about.get(name) != value:
             raise DamagedError(f"{path}: its {name} is {about.get(name)!r}, not {value!r}")
+    if written != seal(about):
+        raise DamagedError(f"{path}: it is not what was written")
     try:
-        if written != seal(about) or not stat.S_ISREG((path / TENSORS).lstat().st_mode):
-            raise DamagedError(f"{path}: it is not what was written")
-        if sha256_of(path / TENSORS) != about.get("sha256"):
-            raise DamagedError(f"{path}: {TENSORS} is not what was written")
-        index = from_tensors(load_file(path / TENSORS, device=str(device)), about)
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError, OverflowError) as error:
+        return kind.load(path, about, text, device)
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise DamagedError(f"{path}: {error}") from error
-    if index.offsets.shape != (about.get("tokens"), 2) or index.offsets.max() > len(text.text):
-        raise DamagedError(f"{path}: offsets of shape {index.offsets.shape} do not fit the text")
-    if index.ids.shape != (index.tokens,):
-        raise DamagedError(f"{path}: {len(index.ids)} tokens, not {index.tokens}")
-    return index
+
+
+def is_good(path: Path, text: Text, model: str) -> bool:
+    try:
+        return load(path, text, model, torch.device("cpu")) is not None
+    except DamagedError:
+        return False
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -251,41 +277,6 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if not isinstance(about, dict):
         raise DamagedError(f"{path}: {MANIFEST} is not an object")
     return about
-
-
-def as_tensors(index: "Index") -> dict[str, torch.Tensor]:
-    tree = index.tree
-    parts = {f"differences.{depth}": part for depth, part in enumerate(tree.differences)}
-    parts |= {f"counts.{depth}": part for depth, part in enumerate(tree.counts)}
-    parts |= {f"positions.{depth}": part for depth, part in enumerate(tree.positions)}
-    parts |= {
-        name: torch.as_tensor(np.ascontiguousarray(part))
-        for name, part in (("offsets", index.offsets), ("ids", index.ids))
-    }
-    parts["means"] = tree.means
-    return {name: part.detach().cpu().contiguous() for name, part in parts.items()}
-
-
-def from_tensors(parts: dict[str, torch.Tensor], about: dict[str, Any]) -> "Index":
-    from vcc.documents.asker import Index  # not needed to list or clear, and slow to import
-
-    scales = tuple(int(scale) for scale in about["scales"])
-    check_scales(scales)
-    depths = range(len(scales))
-    tree = SegmentTree(
-        scales,
-        int(about["length"]),
-        parts["means"],
-        tuple(parts[f"differences.{depth}"] for depth in depths[:-1]),
-        tuple(parts[f"counts.{depth}"] for depth in depths),
-        tuple(parts[f"positions.{depth}"] for depth in depths),
-    )
-    nodes = [tree.counts[0].shape[1], *(part.shape[1] for part in tree.differences)]
-    if [count * scale for count, scale in zip(nodes, scales, strict=True)] != [nodes[0] * scales[0]] * len(scales):
-        raise ValueError(f"nodes {nodes} do not fit the scales {scales}")
-    if not 0 <= nodes[0] * scales[0] - tree.length < scales[0]:
-        raise ValueError(f"length {tree.length} does not fit {nodes[0]} nodes of {scales[0]}")
-    return Index(tree, parts["offsets"].cpu().numpy(), parts["ids"].cpu().numpy(), 0.0)
 
 
 def size_of(path: Path) -> int:

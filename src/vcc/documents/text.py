@@ -156,7 +156,18 @@ def marks() -> re.Pattern[str]:
 
 def join_pieces(pieces: Iterable[tuple[str, str]]) -> tuple[str, tuple[Part, ...]]:
     """Labelled pieces of text become one normalised text and its parts; empty pieces are left out."""
-    filled = [(label, body) for label, piece in pieces if (body := normalise(piece))]
+    return _joined([(label, normalise(piece)) for label, piece in pieces])
+
+
+def join_read(read: Pieces) -> tuple[str, tuple[Part, ...], tuple[Word, ...]]:
+    """The same for all that was read of a file, with its words counted in the text."""
+    bodies = [(label, normalise(piece)) for label, piece in read.pieces]
+    text, parts = _joined(bodies)
+    return text, parts, tuple(_placed_words(read, [body for _, body in bodies], parts)) if read.words else ()
+
+
+def _joined(bodies: Iterable[tuple[str, str]]) -> tuple[str, tuple[Part, ...]]:
+    filled = [(label, body) for label, body in bodies if body]
     if len(filled) > 1 and not filled[0][0]:
         filled[0] = (BEGINNING, filled[0][1])
     parts, start = [], 0
@@ -167,19 +178,15 @@ def join_pieces(pieces: Iterable[tuple[str, str]]) -> tuple[str, tuple[Part, ...
     return "\n\n".join(body for _, body in filled), tuple(parts)
 
 
+def _placed_words(read: Pieces, bodies: Iterable[str], parts: Iterable[Part]) -> Iterator[Word]:
+    pieces = zip((piece for _, piece in read.pieces), read.words, bodies, strict=True)
+    filled = (one for one in pieces if one[-1])
+    for (piece, words, body), part in zip(filled, parts, strict=False):
+        if body == piece:  # else the words may have moved
+            yield from (word._replace(start=part.start + word.start, end=part.start + word.end) for word in words)
+
+
 def shown_label(label: str) -> str:
     """One line that a terminal can show, not too long."""
     words = printable(" ".join(normalise(label[: 10 * LONGEST_LABEL]).split()))
     return words if len(words) <= LONGEST_LABEL else words[: LONGEST_LABEL - 1] + "…"
-
-
-def place_words(read: Pieces, parts: Iterable[Part]) -> Iterator[Word]:
-    """The words of pieces, counted in the text that `join_pieces` has made of them."""
-    filled = (
-        [(piece, words) for (_, piece), words in zip(read.pieces, read.words, strict=True) if normalise(piece)]
-        if read.words
-        else []
-    )
-    for (piece, words), part in zip(filled, parts, strict=False):
-        if normalise(piece) == piece:  # else the words may not be where they were
-            yield from (word._replace(start=part.start + word.start, end=part.start + word.end) for word in words)

@@ -17,18 +17,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import safe_open
 
 from vcc.documents.answer import Reply
-from vcc.documents.archive import FORMAT as LONG_FORMAT
-from vcc.documents.archive import IDS
 from vcc.documents.asker import Asker
-from vcc.documents.store import TENSORS, DamagedError, Store, load, model_hash, read_manifest
+from vcc.documents.index import coarsest_means, token_ids
+from vcc.documents.store import Store
 from vcc.documents.text import Text
 from vcc.encode import in_windows
 from vcc.errors import DocumentError, UsageError
 from vcc.files import write_whole
-from vcc.fleet.job import Job
+from vcc.fleet.job import Doing, Job
 from vcc.fleet.shards import Shards
 from vcc.fleet.sources import Item
 from vcc.fleet.words import WordTable
@@ -50,7 +48,6 @@ class Hit:
     """A document that may answer, by its place among all, by nodes and by words."""
 
     item: Item
-    path: Path  # of its index
     score: float
 
 
@@ -88,7 +85,7 @@ class Collection:
         vectors: Vectors | None = None
         total = 0
         for number, (_, path) in enumerate(documents):
-            nodes = coarsest_nodes(path)
+            nodes = unit(coarsest_means(path))
             if vectors is None:
                 vectors = new_vectors(nodes.shape[1])
             keys = (np.uint64(number) << np.uint64(32)) + np.arange(len(nodes), dtype=np.uint64)
@@ -99,9 +96,9 @@ class Collection:
         aside = self.folder / f".writing-{NODES}"
         vectors.save(str(aside))
         aside.replace(self.folder / NODES)
-        WordTable.of(tokens_of(path) for _, path in documents).save(self.folder / WORDS)
-        about = [{"item": vars(item), "index": path.name} for item, path in documents]
-        write_whole(self.folder / ABOUT, json.dumps({"store": job.store, "nodes": total, "documents": about}))
+        WordTable.of(token_ids(path) for _, path in documents).save(self.folder / WORDS)
+        about = {"nodes": total, "documents": [vars(item) for item, _ in documents]}
+        write_whole(self.folder / ABOUT, json.dumps(about))
         return total
 
     @cached_property
@@ -119,47 +116,19 @@ class Collection:
         for ranking in (by_nodes, by_words):
             for rank, number in enumerate(ranking):
                 scores[number] = scores.get(number, 0.0) + 1 / (HELD_BACK + rank)
-        listed, store = self.about["documents"], Path(self.about["store"])
-        hits = [Hit(Item(**listed[n]["item"]), store / listed[n]["index"], score) for n, score in scores.items()]
+        listed = self.about["documents"]
+        hits = [Hit(Item(**listed[n]), score) for n, score in scores.items()]
         return sorted(hits, key=lambda hit: (-hit.score, hit.item.name))[:documents]
 
-    def ask(self, asker: Asker, job: Job, question: str, top: int, documents: int) -> Iterator[Answered]:
+    def answers_to(self, question: str, asker: Asker, job: Job, top: int, documents: int) -> Iterator[Answered]:
         """What the best documents answer; one that has changed since it was indexed is read anew."""
-        from vcc.documents.isolated import read_isolated
-
-        model = model_hash(asker)
+        doing = Doing(job)
         for hit in self.find(asker, question, documents):
             try:
-                text = read_isolated(
-                    hit.item.fetch(job.limits), hit.item.file_name, job.limits, job.seconds, job.memory
-                )
+                text = doing.read(hit.item.fetch(job.limits), hit.item.file_name)
             except (DocumentError, OSError):
                 continue  # gone, or broken by now
-            try:
-                index = load(hit.path, text, model, asker.model.device)
-            except DamagedError:
-                index = asker.index(text)
-            (reply,), _ = asker.ask(text, index, [question], top)
-            yield Answered(hit.item.name, text, reply)
-
-
-def coarsest_nodes(path: Path) -> Floats:
-    """The means at the coarsest scale of an index in the store, (m, D), each of length 1."""
-    if read_manifest(path)["format"] == LONG_FORMAT:
-        shape = json.loads((path / "shape.json").read_text())["shapes"]["means"]
-        means = np.fromfile(path / "means", np.float32).reshape(shape)
-    else:
-        with safe_open(path / TENSORS, framework="np") as file:
-            means = file.get_tensor("means")[0]
-    return unit(means)
-
-
-def tokens_of(path: Path) -> NDArray[np.integer]:
-    """The tokens of a document, from its index in the store."""
-    if read_manifest(path)["format"] == LONG_FORMAT:
-        return np.fromfile(path / IDS, np.int32)
-    with safe_open(path / TENSORS, framework="np") as file:
-        return file.get_tensor("ids")
+            yield Answered(hit.item.name, text, doing.document(text).ask_all([question], top)[0])
 
 
 def question_vector(asker: Asker, question: str) -> Floats:

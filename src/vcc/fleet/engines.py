@@ -1,13 +1,14 @@
-"""Who does the work: this process, processes of this machine, or a cluster by Ray. Chunks in, what was done out."""
+"""Where the work is done: in this process, in processes of this machine, or on a Ray cluster."""
 
 import queue
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from vcc.errors import UsageError
-from vcc.fleet.job import Doing, Done, Job
+from vcc.fleet.job import Doing, Done, Job, threads
 from vcc.fleet.sources import Item
 from vcc.fleet.worker import Worker
 
@@ -15,15 +16,19 @@ Chunk = Sequence[Item]
 INSTALL = "pip install 'vcc-transformers[ray]'"
 
 
-def in_this_process(job: Job, chunks: Sequence[Chunk]) -> Iterator[list[Done]]:
+def in_this_process(
+    job: Job, chunks: Sequence[Chunk], one_thread: bool = True, starting: Callable[[Item], None] = lambda item: None
+) -> Iterator[list[Done]]:
     """The plain loop that the others must equal."""
     doing = Doing(job)
     for chunk in chunks:
         done = []
-        for item in chunk:
-            start = time.perf_counter()
-            rows = doing(item)
-            done.append(Done(item, rows, time.perf_counter() - start, rows[0].get("tokens") or 0))
+        with threads(1) if one_thread else nullcontext():
+            for item in chunk:
+                starting(item)
+                start = time.perf_counter()
+                rows = doing(item)
+                done.append(Done(item, rows, time.perf_counter() - start, rows[0].get("tokens") or 0))
         yield done
 
 

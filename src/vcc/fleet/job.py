@@ -1,16 +1,19 @@
-"""What is done with every document. One function, `Doing.__call__`: a document in, its rows out, whoever runs it."""
+"""What is done with every document. One function, `Doing.__call__`: a document in, its rows out, on every engine."""
 
 import hashlib
 import json
 import logging
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from vcc.documents.formats.gate import USUAL, Limits
-from vcc.documents.isolated import ReadingError, read_isolated
+from vcc.documents.document import Document
+from vcc.documents.formats.gate import DEFAULT_LIMITS, Limits, file_of
+from vcc.documents.isolated import DEFAULT_MEMORY, DEFAULT_SECONDS, ReadingError, read_isolated_or_here
 from vcc.documents.review_table import Question, named, row_of
 from vcc.documents.shipped import default_model, load_asker
 from vcc.documents.text import Text
@@ -19,11 +22,9 @@ from vcc.files import sha256_of
 from vcc.fleet.sources import Item
 from vcc.fleet.table import Row, rows_of
 
-if TYPE_CHECKING:
-    from vcc.documents.asker import Asker
-
+log = logging.getLogger(__name__)
 FORMAT = 2  # raise it when the columns of a row, or their meaning, change
-LIBRARIES = ("vcc-transformers", "torch", "transformers", "tokenizers", "pypdf", "markdown-it-py")
+LIBRARIES = ("vcc-transformers", "torch", "transformers", "tokenizers", "pypdfium2", "markdown-it-py")
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,14 @@ class Job:
     questions: tuple[Question, ...] = ()
     top: int = 1
     threshold: float | None = None
-    store: str = ""  # the folder of indexes; for "index" only
-    limits: Limits = USUAL
-    seconds: float = 60.0
-    memory: int = 2**31
+    store: str = ""  # the folder of indexes; "" keeps none
+    limits: Limits = DEFAULT_LIMITS
+    seconds: float = DEFAULT_SECONDS
+    memory: int = DEFAULT_MEMORY
 
     def settings(self) -> dict[str, Any]:
-        """All that changes results. Time and memory for reading a file are left out: they only decide what fails, and
-        whoever retries what failed may give more of them."""
+        """All that changes results. Time and memory for reading a file are left out: they only decide what fails, and a
+        retry may allow more of them."""
         folder = default_model() if self.model is None else Path(self.model)
         files = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".safetensors", ".txt", ".model"))
         return {
@@ -89,18 +90,12 @@ class Doing:
     """A job with its model loaded: the function that every engine calls."""
 
     job: Job
-    asker: "Asker" = field(init=False)
 
     def __post_init__(self) -> None:
-        import torch
-
-        # A matrix product may round differently on two threads than on one. With one thread each, processes give the
-        # same bits however many there are, and more of them use the machine as well as threads would.
-        torch.set_num_threads(1)
-        self.asker = load_asker(self.job.model)
+        load_asker(self.job.model)  # before the first document, or every one of them would fail
 
     def __call__(self, item: Item) -> list[Row]:
-        """The rows of one document; whatever is wrong with it is its row."""
+        """The rows of one document; a problem with it becomes its row."""
         try:
             data = item.fetch(self.job.limits)
         except DocumentError as error:
@@ -117,50 +112,51 @@ class Doing:
         except Exception as error:
             if is_out_of_memory(error):
                 return [failed(item, "memory", "is too long for the memory of this machine", digest)]
-            logging.getLogger(__name__).exception("%s", item.name)
+            log.exception("%s", item.name)
             return [failed(item, "internal", f"{type(error).__name__}: {error}", digest)]
 
     def read(self, data: bytes, name: str) -> Text:
-        """In a child. It may have been killed by someone who was short of memory, so a crash is tried once more."""
-        job = self.job
+        """In a child. It may have been killed for lack of memory elsewhere, so a crash is tried once more."""
+        file = file_of(data, name, self.job.limits)
         try:
-            return read_isolated(data, name, job.limits, job.seconds, job.memory)
+            return read_isolated_or_here(file, self.job.seconds, self.job.memory, log.warning)
         except ReadingError as error:
             if error.kind != "crash":
                 raise
-            return read_isolated(data, name, job.limits, job.seconds, job.memory)
+            return read_isolated_or_here(file, self.job.seconds, self.job.memory, log.warning)
 
     def rows(self, item: Item, digest: str, text: Text) -> list[Row]:
-        from vcc.documents.archive import ask_archive, is_long, long_index
-
-        job = self.job
+        job, document = self.job, self.document(text)
         about: Row = {"document": item.name, "id": digest, "title": text.title, "notes": "\n".join(text.notes) or None}
         about |= dict.fromkeys(("kind", "error"))
         if job.doing == "index":
-            return [about | self.kept(text)]
-        questions = [question.question for question in job.questions]
-        if is_long(text):
-            index = long_index(text, self.asker, None)
-            replies, facts = ask_archive(self.asker, text, index, questions, job.top, threshold=job.threshold)
-        else:
-            replies, facts = self.asker.ask(text, self.asker.index(text), questions, job.top, threshold=job.threshold)
+            index = document.index()
+            if index.folder is None:
+                raise DocumentError(item.name, f"its index cannot be kept in {job.store}")
+            return [about | {"tokens": index.tokens, "place": index.folder.name}]
+        replies, facts = document.answer([question.question for question in job.questions], job.top, job.threshold)
         found = row_of(text, named(replies, job.questions), item.name)
         return list(rows_of(about | {"tokens": facts.tokens}, job.questions, found))
 
-    def kept(self, text: Text) -> Row:
-        """Keep an index: its tokens, and the name of its folder in the store."""
-        from vcc.documents.archive import is_long, long_index
-        from vcc.documents.store import Store
+    def document(self, text: Text) -> Document:
+        from vcc.documents.store import Store  # imports torch
 
-        store = Store(Path(self.job.store))
-        index = long_index(text, self.asker, store) if is_long(text) else store.get(text, self.asker)
-        return {"tokens": index.tokens, "place": store.place(text.sha256, self.model_hash).name}
+        store = Store(Path(self.job.store), log.warning) if self.job.store else None
+        return Document(text, self.job.model, store)
 
-    @cached_property
-    def model_hash(self) -> str:
-        from vcc.documents.store import model_hash
 
-        return model_hash(self.asker)
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    """Compute on so many threads. A matrix product may round differently on two than on one: with one thread each,
+    processes give the same bits however many there are, and more of them use the machine as well as threads would."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def failed(item: Item, kind: str, error: str, digest: str | None = None) -> Row:

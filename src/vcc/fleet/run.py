@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vcc.fleet.engines import Chunk, in_processes, in_this_process, on_ray
-from vcc.fleet.job import Doing, Done, Job
+from vcc.fleet.job import Done, Job
 from vcc.fleet.shards import Shards, missing
 from vcc.fleet.sources import Item
 from vcc.fleet.table import write_table
@@ -17,16 +17,24 @@ SAMPLE = 8  # documents that a dry run reads
 
 
 @dataclass(frozen=True)
-class Engine:
-    """Where the work is done: on a Ray cluster, in `workers` processes, or with 0 of them in this process."""
+class Executor:
+    """Where the work is done: on a Ray cluster, in `workers` processes, or with 0 of them in this process.
+
+    In this process it is done on one thread, which gives the bits that workers give, unless `one_thread` is false;
+    `starting` is called before each document there.
+    """
 
     workers: int | None = 0
     ray: str | None = None
+    one_thread: bool = True
+    starting: Callable[[Item], None] = lambda item: None
 
     def __call__(self, job: Job, chunks: Sequence[Chunk]) -> Iterator[list[Done]]:
         if self.ray is not None:
             return on_ray(job, chunks, self.workers, self.ray)
-        return in_processes(job, chunks, self.workers) if self.workers else in_this_process(job, chunks)
+        if self.workers:
+            return in_processes(job, chunks, self.workers)
+        return in_this_process(job, chunks, self.one_thread, self.starting)
 
 
 @dataclass
@@ -70,7 +78,7 @@ def run(
     job: Job,
     items: Sequence[Item],
     out: Path,
-    engine: Engine = Engine(),  # noqa: B008  a frozen value
+    executor: Executor = Executor(),  # noqa: B008  a frozen value
     retry: bool = False,
     report: Report = lambda tally: None,
 ) -> Tally:
@@ -80,7 +88,7 @@ def run(
         tally = Tally(len(todo), sum(item.size for item in todo), len(items) - len(todo))
         report(tally)
         if todo:
-            for done in engine(job, chunks_of(todo)):
+            for done in executor(job, chunks_of(todo)):
                 shards.commit(done)
                 tally.add(done)
                 report(tally)
@@ -122,11 +130,7 @@ def estimate(job: Job, items: Sequence[Item], disk: Callable[[Sequence[Done]], i
     ordered = sorted(items, key=lambda item: (item.size, item.name))
     step = max(len(ordered) // SAMPLE, 1)
     sample = ordered[step // 2 :: step][:SAMPLE]
-    doing, done = Doing(job), []
-    for item in sample:
-        start = time.perf_counter()
-        rows = doing(item)
-        done.append(Done(item, rows, time.perf_counter() - start, rows[0].get("tokens") or 0))
+    (done,) = in_this_process(job, [sample])
     size = sum(item.size for item in items)
     share = size / max(sum(item.size for item in sample), 1)
     return Estimate(

@@ -15,7 +15,7 @@ import fsspec
 import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 
-from vcc.documents.formats.gate import USUAL, Limits, files_below, link_problem, open_file, read_limited
+from vcc.documents.formats.gate import DEFAULT_LIMITS, Limits, files_below, link_problem, open_file, read_limited
 from vcc.documents.formats.read import FORMATS
 from vcc.errors import DataError, UsageError
 
@@ -38,8 +38,10 @@ class Item:
     offset: int = -1
     column: str = ""
 
-    def fetch(self, limits: Limits = USUAL) -> bytes:
-        """Its bytes: of a regular file no larger than allowed, or of a row of a table."""
+    def fetch(self, limits: Limits = DEFAULT_LIMITS) -> bytes:
+        """Its bytes: of a regular file no larger than allowed, of standard input, or of a row of a table."""
+        if self.row < 0 and "://" not in self.path:
+            return open_file(self.path, limits).data
         if self.row < 0:
             system, path = fsspec.core.url_to_fs(self.path)
             if isinstance(system, LocalFileSystem):
@@ -67,7 +69,7 @@ class Listing:
     skipped: tuple[str, ...] = ()
 
 
-def find_items(sources: Sequence[str], column: str = "text", limits: Limits = USUAL) -> Listing:
+def find_items(sources: Sequence[str], column: str = "text", limits: Limits = DEFAULT_LIMITS) -> Listing:
     """All documents of all sources, ordered by name.
 
     A source is a file, a folder, a pattern such as "contracts/**/*.pdf", "@names.txt" for a file with one path a line,
@@ -106,7 +108,7 @@ def _files(source: str, limits: Limits) -> tuple[list[Item], list[str]]:
     """Documents of a file, a folder or a pattern, and why others were left out. Hidden ones are not there."""
     system, path = fsspec.core.url_to_fs(source)
     path = path.rstrip("/") or path
-    if any(sign in path for sign in "*?["):
+    if any(sign in path for sign in "*?[") and not system.exists(path):
         fixed = path[: min(path.index(sign) for sign in "*?[" if sign in path)]
         root = fixed.rpartition("/")[0]
         paths = [(place, _problem(system, place, root)) for place in system.glob(path)]

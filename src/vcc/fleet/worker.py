@@ -13,7 +13,7 @@ from dataclasses import asdict
 
 from vcc.child_process import READY, ChildProcess, answer_to, started
 from vcc.errors import Failure
-from vcc.fleet.job import Doing, Done, Job, failed
+from vcc.fleet.job import Doing, Done, Job, failed, threads
 from vcc.fleet.sources import Item
 
 ATTEMPTS = 3  # a process may be killed by accident, even twice
@@ -77,9 +77,7 @@ def serve(number: int) -> None:
     with answer_to(number) as line:
         doing = Doing(pickle.loads(line.recv_bytes()))
         line.send_bytes(READY)
-        while True:
-            try:
+        with threads(1), suppress(EOFError, BrokenPipeError, ConnectionResetError):
+            while True:
                 rows = doing(Item(**json.loads(line.recv_bytes())))
                 line.send_bytes(json.dumps(rows).encode())
-            except (EOFError, BrokenPipeError, ConnectionResetError):
-                return

@@ -9,8 +9,8 @@ import copy
 import json
 import math
 import mmap
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
@@ -20,15 +20,14 @@ import torch
 from torch import Tensor
 
 from vcc.config import VccConfig
-from vcc.core.tree import SegmentTree, read_tokens
+from vcc.core.tree import SegmentTree, read_tokens, tree_from_parts, tree_parts
 from vcc.data.answers import without_overlaps
 from vcc.data.framing import framed
 from vcc.encode import ask, read_once
 from vcc.files import force
-from vcc.qa.model import Asked, Progress, QaModel, Seen, no_progress
-from vcc.qa.second_look import best_nodes, look_again
+from vcc.qa.model import Asked, FirstReading, Progress, QaModel, Seen, no_progress
+from vcc.qa.second_look import best_nodes
 from vcc.qa.windows import Found, Ints, best_found
-from vcc.qa.words import best_matches
 
 ROOTS = 4096  # nodes of the coarsest scale, at most
 FAN_OUT = 16  # of each scale that is added
@@ -53,7 +52,7 @@ class LongTree:
     folder: Path
 
     def write(self, trees: Iterator[SegmentTree]) -> None:
-        """Trees of consecutive pieces, each but the last a whole number of coarsest nodes long, one after the other."""
+        """The trees of consecutive pieces as one, each but the last a whole number of coarsest nodes long."""
         self.folder.mkdir(parents=True, exist_ok=True)
         shapes: dict[str, list[int]] = {}
         length = 0
@@ -62,44 +61,41 @@ class LongTree:
             opened: dict[str, IO[bytes]] = {}
             for tree in trees:
                 length, scales = length + tree.length, tree.scales
-                for name, part in parts_of(tree):
+                for name, part in tree_parts(tree).items():
                     if name not in opened:
                         opened[name] = files.enter_context((self.folder / name).open("wb"))
                         shapes[name] = [0, *part.shape[2:]]
-                    opened[name].write(part[0].contiguous().numpy().tobytes())
+                    opened[name].write(part[0].cpu().contiguous().numpy().tobytes())
                     shapes[name][0] += part.shape[1]
         for name in shapes:
             force(self.folder / name)
         about = {"scales": scales, "length": length, "shapes": shapes}
         (self.folder / SHAPE).write_text(json.dumps(about), encoding="utf-8")
 
-    def open(self) -> SegmentTree:
-        """The tree, of a batch of one: it may be changed in place, and the files stay as they are."""
+    @contextmanager
+    def opened(self) -> Iterator[Callable[[], SegmentTree]]:
+        """A function that maps the tree anew, of a batch of one: it may be changed in place, and the files stay as they
+        are. All files are opened before, so it does not matter if they are removed meanwhile."""
         about = json.loads((self.folder / SHAPE).read_text(encoding="utf-8"))
-        maps = {name: mapped(self.folder / name, shape) for name, shape in about["shapes"].items()}
-        depths = range(len(about["scales"]))
-        return SegmentTree(
-            tuple(about["scales"]),
-            about["length"],
-            maps["means"],
-            tuple(maps[f"differences.{depth}"] for depth in depths[:-1]),
-            tuple(maps[f"counts.{depth}"] for depth in depths),
-            tuple(maps[f"positions.{depth}"] for depth in depths),
-        )
+        with ExitStack() as stack:
+            files = {name: stack.enter_context((self.folder / name).open("rb")) for name in about["shapes"]}
+
+            def mapped_tree() -> SegmentTree:
+                parts = {name: mapped(file, about["shapes"][name]) for name, file in files.items()}
+                return tree_from_parts(tuple(about["scales"]), about["length"], parts)
+
+            yield mapped_tree
+
+    def open(self) -> SegmentTree:
+        with self.opened() as mapped_tree:
+            return mapped_tree()
 
 
-def parts_of(tree: SegmentTree) -> Iterator[tuple[str, Tensor]]:
-    yield "means", tree.means.cpu()
-    for name, parts in (("differences", tree.differences), ("counts", tree.counts), ("positions", tree.positions)):
-        yield from ((f"{name}.{depth}", part.cpu()) for depth, part in enumerate(parts))
-
-
-def mapped(path: Path, shape: Sequence[int]) -> Tensor:
+def mapped(file: IO[bytes], shape: Sequence[int]) -> Tensor:
     """(1, *shape) numbers of a file, copied where they are written to and never written back."""
-    with path.open("rb") as file:
-        pages = mmap.mmap(file.fileno(), 0, flags=MAP, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    pages = mmap.mmap(file.fileno(), 0, flags=MAP, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     if hasattr(mmap, "MADV_RANDOM"):
-        pages.madvise(mmap.MADV_RANDOM)  # nodes are read here and there: what lies around them is not wanted
+        pages.madvise(mmap.MADV_RANDOM)  # nodes are read here and there: their neighbours are not needed
     return torch.frombuffer(pages, dtype=torch.float32).view(1, *shape)
 
 
@@ -135,7 +131,7 @@ def read_long(qa: QaModel, ids: Ints, folder: Path, progress: Progress = no_prog
 
 
 @torch.inference_mode()
-def ask_long(
+def best_spans_on_disk(
     qa: QaModel,
     tree: LongTree,
     ids: Ints,
@@ -143,32 +139,26 @@ def ask_long(
     top: int = 1,
     progress: Progress = no_progress,
 ) -> Asked:
-    """As `QaModel.ask`, one question at a time, but that only tokens around the best nodes are looked at."""
+    """As `QaModel.best_spans`, one question at a time, but only tokens around the best nodes can be part of a span."""
     qa = on_cpu(qa)  # the tree is too large for a GPU, and few of its nodes are visited
     settings, config, places = qa.settings, deepened(qa.config, len(ids)), qa.places(len(ids))
     most, reach = max(settings.candidates, top), qa.config.window // 2
-    found: list[tuple[Found, ...]] = []
     seen = Seen()
-    looks = 0
-    for question in questions:
-        own = tree.open()
-        vips, own = ask(qa.host, qa.vips([question]), own, config, seen, in_place=True)
-        assert seen.cut is not None
-        nodes = best_nodes(seen.cut, own, places, settings.nodes)
-        none = qa.head(vips.hidden[:, :1]).float()
-        spans: list[Found] = []
-        for first, last in regions([(node.first, node.last) for node in nodes[0]], reach, len(ids)):
-            tokens = qa.head(read_tokens(own, torch.as_tensor(places[first:last]))).float()
-            spans += best_found(torch.cat([none, tokens], 1), [first], most, settings.longest_answer)[0]
-        best = [without_overlaps(spans, most)]
-        if settings.second_looks:
-            matches = best_matches(ids, [question], settings.matches)
-            looks_at = [qa.looks_for(question, len(ids))]
-            best, number = look_again(qa.windows, ids, [question], best, nodes, matches, looks_at, most)
-            looks += number
-        found.append(tuple(best[0]))
-        progress(len(found), len(questions))
-    return Asked(tuple(found), seen.all_rows, looks)
+    with tree.opened() as mapped_tree:
+
+        def first_reading(batch: Sequence[Ints]) -> FirstReading:
+            vips, own = ask(qa.host, qa.vips(batch), mapped_tree(), config, seen, in_place=True)
+            assert seen.cut is not None
+            nodes = best_nodes(seen.cut, own, places, settings.nodes)
+            none = qa.head(vips.hidden[:, :1]).float()
+            spans: list[Found] = []
+            for first, last in regions([(node.first, node.last) for node in nodes[0]], reach, len(ids)):
+                tokens = qa.head(read_tokens(own, torch.as_tensor(places[first:last]))).float()
+                spans += best_found(torch.cat([none, tokens], 1), [first], most, settings.longest_answer)[0]
+            return FirstReading([without_overlaps(spans, most)], nodes)
+
+        found, passages = qa.in_two_readings(first_reading, 1, ids, questions, most, progress=progress)
+    return Asked(found, seen.all_rows, passages)
 
 
 def on_cpu(qa: QaModel) -> QaModel:

@@ -9,7 +9,7 @@ takes a second look at what it found.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from vcc.config import VccConfig
 from vcc.core.cut import Cut
 from vcc.core.rows import Rows
 from vcc.core.tree import SegmentTree, flatten_tree, project_tree
+from vcc.data.answers import ScoredSpan
 from vcc.data.collate import pad_ids
 from vcc.data.features import Frame, tokenize_text
 from vcc.data.framing import framed, framed_places
@@ -28,7 +29,7 @@ from vcc.hosts.long_input import Wrapped, find_encoder
 from vcc.qa.calibration import Calibration
 from vcc.qa.clauses import CLAUSES
 from vcc.qa.second_look import Looks, best_nodes, for_clauses, for_short_texts, look_again
-from vcc.qa.settings import QaSettings, kept_values, settings_from
+from vcc.qa.settings import QaSettings, load_settings
 from vcc.qa.windows import Bools, Found, Ints, WindowReader, best_found, token_types
 from vcc.qa.words import best_matches
 
@@ -49,6 +50,13 @@ class Asked:
     found: tuple[tuple[Found, ...], ...]
     rows: tuple[tuple[int, int], ...]  # (layer, rows of document and question it saw), for each compressed layer
     passages: int  # read again, for all questions together
+
+
+class FirstReading(NamedTuple):
+    """What the compressed layers find for a batch of questions: spans, and the nodes with the largest scores."""
+
+    spans: list[list[Found]]
+    nodes: list[list[ScoredSpan]]
 
 
 @dataclass
@@ -72,11 +80,10 @@ class Seen:
 
 @dataclass(frozen=True, eq=False)
 class QaModel:
-    """A wrapped question-answering model and its tokenizer. `read` once, `ask` many times."""
+    """A wrapped question-answering model and its tokenizer. `read` once, `best_spans` many times."""
 
     model: Any
     tokenizer: Any
-    _parsed: dict[str, QaSettings] = field(default_factory=dict, init=False, repr=False)  # by the values they are from
 
     def __post_init__(self) -> None:
         name = type(self.model).__name__
@@ -104,15 +111,8 @@ class QaModel:
 
     @property
     def settings(self) -> QaSettings:
-        """How it answers, as its configuration says now. They are read with every question, and parsed once."""
-        kept = kept_values(self.model.config)
-        key = repr(kept)  # tells 1 from True and 1.0, which equality does not
-        settings = self._parsed.get(key)
-        if settings is None:
-            settings = settings_from(kept)
-            self._parsed.clear()
-            self._parsed[key] = settings
-        return settings
+        """How it answers, as its configuration says now."""
+        return load_settings(self.model.config)
 
     @property
     def device(self) -> torch.device:
@@ -240,7 +240,7 @@ class QaModel:
         return self.head(flatten_tree(tree).hidden)
 
     @torch.inference_mode()
-    def ask(
+    def best_spans(
         self,
         tree: SegmentTree,
         ids: Ints,
@@ -252,34 +252,53 @@ class QaModel:
     ) -> Asked:
         """The best spans of a document, of tokens `ids` (n,) and `tree`, for each question: `top` of them or more.
 
-        As many questions are asked at once as memory allows. No answer starts or ends at a `blank` (n,) token.
+        As many questions share a batch as memory allows. No answer starts or ends at a `blank` (n,) token.
         """
-        found: list[tuple[Found, ...]] = []
         seen = Seen(watch)
-        looks = 0
         settings = self.settings
         most = max(settings.candidates, top)
-        size = sum(part.nbytes for part in (tree.means, *tree.differences))
-        some = max(1, ASKED_AT_ONCE.get(self.device.type, 0) // max(size, 1))
-        for first in range(0, len(questions), some):
-            batch = questions[first : first + some]
+
+        def first_reading(batch: Sequence[Ints]) -> FirstReading:
             logits = self.logits(tree, [len(ids)], batch, watch=seen)
             if blank is not None:
                 logits[:, 1:].masked_fill_(torch.as_tensor(blank, device=logits.device)[:, None], -torch.inf)
             spans = best_found(logits, [0] * len(batch), most, settings.longest_answer)
-            if settings.second_looks:
-                nodes = (
-                    best_nodes(seen.cut, tree, self.places(len(ids)), settings.nodes)
-                    if seen.cut
-                    else [[] for _ in batch]
-                )
-                matches = best_matches(ids, batch, settings.matches)
-                looks_at = [self.looks_for(question, len(ids)) for question in batch]
-                spans, number = look_again(self.windows, ids, batch, spans, nodes, matches, looks_at, most, blank)
-                looks += number
+            if seen.cut is None or not settings.second_looks:
+                return FirstReading(spans, [[] for _ in batch])
+            return FirstReading(spans, best_nodes(seen.cut, tree, self.places(len(ids)), settings.nodes))
+
+        size = sum(part.nbytes for part in (tree.means, *tree.differences))
+        at_a_time = max(1, ASKED_AT_ONCE.get(self.device.type, 0) // max(size, 1))
+        found, passages = self.in_two_readings(first_reading, at_a_time, ids, questions, most, blank, progress)
+        return Asked(found, seen.all_rows, passages)
+
+    def in_two_readings(
+        self,
+        first_reading: Callable[[Sequence[Ints]], FirstReading],
+        at_a_time: int,
+        ids: Ints,
+        questions: Sequence[Ints],
+        most: int,
+        blank: Bools | None = None,
+        progress: Progress = no_progress,
+    ) -> tuple[tuple[tuple[Found, ...], ...], int]:
+        """At most `most` spans for each question, and how many passages were read again for them.
+
+        `first_reading` reads a batch of questions; a model with second looks then reads again what it points to.
+        """
+        found: list[tuple[Found, ...]] = []
+        passages = 0
+        for first in range(0, len(questions), at_a_time):
+            batch = questions[first : first + at_a_time]
+            spans, nodes = first_reading(batch)
+            if self.settings.second_looks:
+                matches = best_matches(ids, batch, self.settings.matches)
+                looks = [self.looks_for(question, len(ids)) for question in batch]
+                spans, number = look_again(self.windows, ids, batch, spans, nodes, matches, looks, most, blank)
+                passages += number
             found += map(tuple, spans)
             progress(len(found), len(questions))
-        return Asked(tuple(found), seen.all_rows, looks)
+        return tuple(found), passages
 
 
 def sizes(rows: Sequence[Any]) -> Tensor:

@@ -14,7 +14,7 @@ import numpy as np
 from vcc.core.cut import Cut, visited_nodes
 from vcc.core.tree import SegmentTree
 from vcc.data.answers import ScoredSpan, without_overlaps
-from vcc.qa.windows import Bools, Found, Ints, Passage, WindowReader, room
+from vcc.qa.windows import Bools, ChosenPassage, Found, Ints, WindowReader, room
 
 NEAR = 0.3  # nodes with less than this share of the best score are skipped
 ALIKE = 0.5  # and pieces with less than this share of the best word match
@@ -122,7 +122,7 @@ def look_again(
     number = 0  # of passages read
     rounds = [own.rounds(found) for own, found in zip(looks, spans, strict=True)]
     for some in zip(*rounds, strict=True):
-        chosen = [Passage(i, start) for i, starts in enumerate(waiting) for start in starts[: some[i]]]
+        chosen = [ChosenPassage(i, start) for i, starts in enumerate(waiting) for start in starts[: some[i]]]
         if not chosen:
             continue
         for i, found in enumerate(windows.look(ids, questions, chosen, rooms, top, blank)):

@@ -9,7 +9,6 @@ from vcc.errors import ModelError
 from vcc.qa.calibration import Calibration
 
 KEY = "qa"  # of a Hugging Face configuration
-FORMER = ("answer_lead", "framed_windows", "second_looks")  # each a key of its own in older models
 
 
 @dataclass(frozen=True)
@@ -63,29 +62,14 @@ def number(value: Any) -> bool:
 
 
 def load_settings(config: Any) -> QaSettings:
-    """The settings in a Hugging Face configuration."""
-    return settings_from(kept_values(config))
-
-
-def kept_values(config: Any) -> Any:
-    """As the configuration holds them: under one key or, in older models, under four."""
+    """The settings in a Hugging Face configuration; the defaults where it has none."""
     kept = getattr(config, KEY, None)
-    if kept is None:
-        kept = {name: value for name in FORMER if (value := getattr(config, name, None)) is not None}
-        if (lead := kept.pop("answer_lead", None)) is not None:  # as likely as not, where an answer just led enough
-            kept["calibration"] = {"offset": -lead}
-    return kept
-
-
-def settings_from(kept: Any) -> QaSettings:
     try:
-        return QaSettings.from_dict(kept)
+        return QaSettings.from_dict({} if kept is None else kept)
     except (TypeError, ValueError) as error:
         raise ModelError(f"the model's configuration holds settings that cannot be used: {error}") from error
 
 
 def keep_settings(config: Any, settings: QaSettings) -> None:
     """Put the settings into a Hugging Face configuration, to be saved with the model."""
-    for name in FORMER:
-        config.__dict__.pop(name, None)
     setattr(config, KEY, asdict(settings))

@@ -28,7 +28,9 @@ class Found(ScoredSpan):
     none: float
 
 
-class Passage(NamedTuple):
+class ChosenPassage(NamedTuple):
+    """A passage that is read again with a question."""
+
     question: int
     start: int  # token of the document
 
@@ -112,7 +114,7 @@ class WindowReader:
         self,
         ids: Ints,
         questions: Sequence[Ints],
-        chosen: Sequence[Passage],
+        chosen: Sequence[ChosenPassage],
         rooms: Sequence[int],
         top: int,
         blank: Bools | None = None,

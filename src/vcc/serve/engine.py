@@ -2,11 +2,13 @@
 
 import logging
 import queue
+import shutil
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from vcc.data.features import tokenize_text
 from vcc.documents.answer import Reply
@@ -33,7 +35,7 @@ TOP = 5  # answers found for each question; a request may take fewer
 
 
 @dataclass(frozen=True)
-class Waiting:
+class PendingQuestion:
     """A question under way."""
 
     id: str
@@ -52,8 +54,9 @@ class Engine:
         self.open: OrderedDict[str, Document] = OrderedDict()
         self.replies: OrderedDict[tuple[str, str], Reply] = OrderedDict()
         self.lock = threading.Lock()
-        self.questions: queue.SimpleQueue[Waiting | None] = queue.SimpleQueue()
+        self.questions: queue.SimpleQueue[PendingQuestion | None] = queue.SimpleQueue()
         self.readers = ThreadPoolExecutor(settings.readers, "reader")
+        self.rereaders = ThreadPoolExecutor(1, "rereader")  # of documents whose indexes made room for others
         self.answering = threading.Thread(target=self._answer_all, name="answering", daemon=True)
         self.answering.start()
         for entry in reversed(library.all()):
@@ -62,7 +65,8 @@ class Engine:
 
     def close(self) -> None:
         self.questions.put(None)
-        self.readers.shutdown(wait=False, cancel_futures=True)
+        for pool in (self.readers, self.rereaders):
+            pool.shutdown(wait=False, cancel_futures=True)
         end_children()
 
     # Reading
@@ -76,6 +80,7 @@ class Engine:
         self.readers.submit(self._read, id)
 
     def _read(self, id: str) -> None:
+        text = None
         try:
             entry = self.library.change(id, state="reading")
             with self.metrics.stage("reading"):
@@ -103,7 +108,8 @@ class Engine:
                 total=tokens,
             )
         except UnknownDocumentError:  # deleted meanwhile
-            return
+            if text is not None and (index := self._own_index(text.sha256, id)):
+                shutil.rmtree(index, ignore_errors=True)
         except FullError as error:
             self._failed(id, str(error), 503)
         except DocumentError as error:
@@ -156,24 +162,22 @@ class Engine:
             self.open.pop(id, None)
             for key in [key for key in self.replies if key[0] == id]:
                 del self.replies[key]
-        try:
-            sha256 = self.library.text(id).sha256
-            others = (entry.id for entry in self.library.all() if entry.id != id and entry.state == "ready")
-            shared = any(self.library.text(other).sha256 == sha256 for other in others)
-            index = None if shared else self.library.store.place(sha256, self.model_hash)
-        except OSError:  # it was never read
-            index = None
-        self.library.delete(id, index)
+        self.library.delete(id, self._own_index(self.library.get(id).sha256, id))
+
+    def _own_index(self, sha256: str, id: str) -> Path | None:
+        """The place of a document's index, if no other document has the same text."""
+        shared = any(entry.sha256 == sha256 for entry in self.library.all() if entry.id != id)
+        return self.library.store.place(sha256, self.model_hash) if sha256 and not shared else None
 
     # Asking
 
-    def ask(self, id: str, questions: Sequence[str]) -> "list[Future[Reply]]":
-        """The replies to come; a question that was answered before is answered at once."""
+    def submit(self, id: str, questions: Sequence[str]) -> "list[Future[Reply]]":
+        """Queue questions: the replies to come. A question that was answered before has its reply already."""
         futures = []
         for question in questions:
             with self.lock:
                 known = self.replies.get((id, question))
-            waiting = Waiting(id, question)
+            waiting = PendingQuestion(id, question)
             if known is not None:
                 waiting.reply.set_result(known)
             else:
@@ -192,13 +196,22 @@ class Engine:
             for id in dict.fromkeys(waiting.id for waiting in batch):
                 self._answer(id, [waiting for waiting in batch if waiting.id == id])
 
-    def _answer(self, id: str, batch: Sequence[Waiting]) -> None:
-        """All questions to one document together; the same question of two users is asked once."""
+    def _answer(self, id: str, batch: Sequence[PendingQuestion]) -> None:
+        """Ask a document, or let it be read again before that: reading takes long, and others wait for this thread."""
+        if self._has_index(id):
+            self._reply(id, batch)
+        else:
+            self.rereaders.submit(self._reply, id, batch, self._ready)
+
+    def _reply(
+        self, id: str, batch: Sequence[PendingQuestion], opened: Callable[[str], Document] | None = None
+    ) -> None:
+        """Ask all questions to one document in a batch; the same question from two users is asked once."""
         wanted = [waiting for waiting in batch if waiting.reply.set_running_or_notify_cancel()]
         questions = list(dict.fromkeys(waiting.question for waiting in wanted))
         self.metrics.batch.observe(len(questions))
         try:
-            document = self.document(id)
+            document = (opened or self.document)(id)
             with self.metrics.stage("asking"), self.turns.urgent():
                 replies = dict(zip(questions, document.ask_all(questions, TOP), strict=True))
         except Exception as error:
@@ -213,14 +226,28 @@ class Engine:
         for waiting in wanted:
             waiting.reply.set_result(replies[waiting.question])
 
-    def see(self, id: str, question: str) -> LayerView:
+    def _has_index(self, id: str) -> bool:
+        """Whether the index of a document is in the store; for one that was deleted meanwhile, asking raises."""
+        try:
+            return self.library.store.place(self.library.get(id).sha256, self.model_hash).is_dir()
+        except UnknownDocumentError:
+            return True
+
+    def _ready(self, id: str) -> Document:
+        """A document with its index, which is made again where it is gone: patiently, because that takes long."""
         document = self.document(id)
+        with self.turns.patient() as progress:
+            document.read(progress=progress)
+        return document
+
+    def see(self, id: str, question: str) -> LayerView:
+        document = self._ready(id)
         with self.metrics.stage("seeing"), self.turns.urgent():
             return document.see(question, TOP)[0]
 
     def review(self, id: str, questions: Sequence[Question], told: Progress) -> ReviewRow:
-        """The row of one document; questions of people go first between its steps."""
-        document = self.document(id)
+        """The row of one document; questions that people wait for go first between its steps."""
+        document = self._ready(id)
         replies: list[Reply] = []
         for first in range(0, len(questions), A_STEP):
             with self.metrics.stage("reviewing"), self.turns.patient():

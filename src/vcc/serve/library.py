@@ -38,7 +38,7 @@ class FullError(Failure):
 
 
 @dataclass(frozen=True)
-class Entry:
+class LibraryEntry:
     """What is known of one document."""
 
     id: str
@@ -56,6 +56,7 @@ class Entry:
     tokens: int = 0
     pages: int = 0
     notes: tuple[str, ...] = ()
+    sha256: str = ""  # of its text
 
 
 class Library:
@@ -66,29 +67,29 @@ class Library:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.store = Store(folder / "indexes", most_bytes=round(FOR_INDEXES * kept_bytes))
         self.lock = threading.Lock()
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, LibraryEntry] = {}
         for path in sorted(self.folder.iterdir()):
             try:
                 about = json.loads((path / ABOUT).read_text(encoding="utf-8"))
-                entry = Entry(**{**about, "notes": tuple(about["notes"])})
+                entry = LibraryEntry(**{**about, "notes": tuple(about["notes"])})
                 if entry.id != path.name or not ID.fullmatch(entry.id) or not (path / ORIGINAL).is_file():
                     raise ValueError(path)
                 self.entries[entry.id] = entry
             except (OSError, ValueError, TypeError, KeyError):  # half-written when the service was killed
                 shutil.rmtree(path, ignore_errors=True)
 
-    def add(self, data: bytes, name: str) -> Entry:
+    def add(self, data: bytes, name: str) -> LibraryEntry:
         """Keep a new document; its file is named by us."""
         self._check_room(len(data))
         shown = printable(Path(name.replace("\\", "/")).name)[:NAME_LENGTH] or "document"
-        entry = Entry(secrets.token_hex(16), shown, len(data), PDF in data[:1024], time.time())
+        entry = LibraryEntry(secrets.token_hex(16), shown, len(data), PDF in data[:1024], time.time())
         path = self.folder / entry.id
         path.mkdir(mode=0o700)
         write_whole(path / ORIGINAL, data)
         self.put(entry)
         return entry
 
-    def put(self, entry: Entry, on_disk: bool = True) -> None:
+    def put(self, entry: LibraryEntry, on_disk: bool = True) -> None:
         """A new state of a document. One that was deleted meanwhile does not come back."""
         with self.lock:
             path = self.folder / entry.id
@@ -98,17 +99,17 @@ class Library:
                 write_whole(path / ABOUT, json.dumps(asdict(entry)))
             self.entries[entry.id] = entry
 
-    def change(self, id: str, on_disk: bool = True, **values: Any) -> Entry:
+    def change(self, id: str, on_disk: bool = True, **values: Any) -> LibraryEntry:
         entry = replace(self.get(id), **values)
         self.put(entry, on_disk)
         return entry
 
-    def get(self, id: str) -> Entry:
+    def get(self, id: str) -> LibraryEntry:
         if not ID.fullmatch(id) or id not in self.entries:
             raise UnknownDocumentError(f"there is no document {printable(id)[:40]!r}; it may have been deleted")
         return self.entries[id]
 
-    def all(self) -> list[Entry]:
+    def all(self) -> list[LibraryEntry]:
         return sorted(self.entries.values(), key=lambda entry: (-entry.uploaded, entry.id))
 
     def original(self, id: str) -> Path:
@@ -122,6 +123,7 @@ class Library:
         data = text_to_json(text)
         self._check_room(len(data))
         write_whole(self.folder / self.get(id).id / TEXT, data)
+        self.change(id, sha256=text.sha256)
 
     def delete(self, id: str, index: Path | None = None) -> None:
         """Remove a document and all that was made of it; an index only if no other document has the same text."""

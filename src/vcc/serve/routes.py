@@ -17,7 +17,7 @@ from vcc.errors import UsageError
 from vcc.serve import schemas
 from vcc.serve.engine import Engine
 from vcc.serve.events import FINISHED, events
-from vcc.serve.library import Entry
+from vcc.serve.library import LibraryEntry
 from vcc.serve.reviews import Reviews
 from vcc.serve.uploads import check_type
 
@@ -102,11 +102,11 @@ def document_routes(engine: Engine, reviews: Reviews) -> APIRouter:
         return FileResponse(library.original(id), media_type=kind, headers=headers)
 
     @routes.post("/{id}/ask", responses=refused(404, 409, 413, 422, 504))
-    async def ask(id: str, asked: schemas.AskRequest) -> schemas.RepliesSchema:
+    async def answer_questions(id: str, asked: schemas.AskRequest) -> schemas.RepliesSchema:
         """Answer questions. Those of several callers are asked together."""
         check_questions(asked.questions, settings.questions, settings.question_characters)
         await run_in_threadpool(ready_text, engine, id)
-        found = await in_time(engine.ask(id, asked.questions), settings.wait_seconds)
+        found = await in_time(engine.submit(id, asked.questions), settings.wait_seconds)
         return schemas.RepliesSchema(replies=[schemas.ReplySchema.of(reply, asked.top) for reply in found])
 
     @routes.post("/{id}/heatmap", responses=refused(404, 409, 413, 422, 504))
@@ -207,7 +207,7 @@ def check_questions(questions: Sequence[str], most: int, longest: int) -> None:
             raise HTTPException(422, "a question holds no word, or characters that are none")
 
 
-async def until_read(look: Callable[[], Entry], seconds: float) -> Entry:
+async def until_read(look: Callable[[], LibraryEntry], seconds: float) -> LibraryEntry:
     """A document when it is read, or when that failed."""
     for _ in range(max(1, int(seconds / 0.1))):
         if (entry := look()).state in FINISHED:

@@ -9,7 +9,7 @@ from vcc.documents.layer_view import LayerView, closest_passages, heat
 from vcc.documents.text import Text
 
 if TYPE_CHECKING:  # they import torch, which a client that wants the types does not need
-    from vcc.serve.library import Entry
+    from vcc.serve.library import LibraryEntry
     from vcc.serve.reviews import Review
 
 
@@ -83,7 +83,7 @@ class DocumentSchema(BaseModel):
     uploaded: float = Field(description="seconds since 1970")
 
     @classmethod
-    def of(cls, entry: "Entry") -> Self:
+    def of(cls, entry: "LibraryEntry") -> Self:
         return cls.model_validate(vars(entry))
 
 

@@ -68,7 +68,7 @@ class Limits:
             raise DocumentError(source, rule)
 
 
-USUAL = Limits()
+DEFAULT_LIMITS = Limits()
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,10 @@ class File:
     data: bytes = field(repr=False)
     source: str
     suffix: str = ""
-    limits: Limits = USUAL
+    limits: Limits = DEFAULT_LIMITS
 
 
-def open_file(path: str | Path, limits: Limits = USUAL) -> File:
+def open_file(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> File:
     """All the bytes of a regular file, or of standard input for "-"."""
     if str(path) == "-":
         return file_of(read_limited(sys.stdin.buffer, STDIN, limits), STDIN, limits)
@@ -102,13 +102,13 @@ def open_file(path: str | Path, limits: Limits = USUAL) -> File:
         raise DocumentError(str(path), f"cannot be opened ({reason})") from error
 
 
-def file_of(data: bytes, name: str, limits: Limits = USUAL) -> File:
+def file_of(data: bytes, name: str, limits: Limits = DEFAULT_LIMITS) -> File:
     """Bytes that came another way, an upload for example, under the same limits; the suffix of `name` counts."""
     limits.check_file(name, len(data))
     return File(data, name, Path(name).suffix.lower(), limits)
 
 
-def files_below(folder: Path, limits: Limits = USUAL) -> Iterator[tuple[Path, str]]:
+def files_below(folder: Path, limits: Limits = DEFAULT_LIMITS) -> Iterator[tuple[Path, str]]:
     """Every file below a folder in the order of the paths, hidden ones left out, with why it must not be read, or "".
 
     No folder is entered through a link, and a link to a file counts only if it stays inside.

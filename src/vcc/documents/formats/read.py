@@ -4,17 +4,18 @@ A format is a row of `FORMATS`. The content decides (a PDF named .txt is still a
 HTML from plain text.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from vcc.documents.formats.epub import is_epub, read_epub
-from vcc.documents.formats.gate import USUAL, ZIP, File, Limits, file_of, files_below, open_file
+from vcc.documents.formats.gate import DEFAULT_LIMITS, ZIP, File, Limits, file_of, files_below, open_file
 from vcc.documents.formats.markup import HTML, MARKDOWN, is_html, is_markdown, read_html, read_markdown
 from vcc.documents.formats.pdf import is_pdf, read_pdf
 from vcc.documents.formats.plain import read_plain
 from vcc.documents.formats.word import is_docx, read_docx
-from vcc.documents.text import BELOW, Pieces, Text, join_pieces, place_words, shown_label
+from vcc.documents.text import BEGINNING, BELOW, Pieces, Text, join_read, shown_label
 from vcc.errors import DocumentError
 from vcc.printable import printable
 
@@ -48,21 +49,26 @@ FOREIGN = {
 }
 
 
-def read_text(path: str | Path, limits: Limits = USUAL) -> Text:
+def read_text(path: str | Path, limits: Limits = DEFAULT_LIMITS, read: Callable[[File], Text] | None = None) -> Text:
     """Read a file, "-" for standard input, or a folder.
 
     A folder becomes one text, because one question is asked of all of it: its readable files in the order of their
-    paths, each part labelled with its file. Files of other kinds, and broken ones, are named in `notes`.
+    paths, each part labelled with its file. Files of other kinds, and broken ones, are named in `notes`. `read` turns
+    the bytes of each file into text; unless given, `text_of` does, in this process.
     """
-    if str(path) != "-" and Path(path).is_dir():
-        return _text(read_folder(Path(path), limits), str(path), Path(path).resolve().name, limits)
-    file = open_file(path, limits)
-    return _text(read_file(file), file.source, Path(file.source).stem, limits)
+    read = read or text_of
+    if str(path) != "-" and os.path.isdir(path):
+        return _text(read_folder(Path(path), limits, read), str(path), Path(path).resolve().name, limits)
+    return read(open_file(path, limits))
 
 
-def read_data(data: bytes, name: str, limits: Limits = USUAL) -> Text:
+def read_data(data: bytes, name: str, limits: Limits = DEFAULT_LIMITS) -> Text:
     """The same for bytes that are no file here, an upload for example; the suffix of `name` counts, and it is shown."""
-    return _text(read_file(file_of(data, name, limits)), name, Path(name).stem, limits)
+    return text_of(file_of(data, name, limits))
+
+
+def text_of(file: File) -> Text:
+    return _text(read_file(file), file.source, Path(file.source).stem, file.limits)
 
 
 def read_file(file: File) -> Pieces:
@@ -90,14 +96,14 @@ def suffixes() -> tuple[str, ...]:
     return tuple(sorted(suffix for format in FORMATS for suffix in format.suffixes))
 
 
-def documents_in(folder: Path, limits: Limits = USUAL) -> Iterator[tuple[Path, str]]:
+def documents_in(folder: Path, limits: Limits = DEFAULT_LIMITS) -> Iterator[tuple[Path, str]]:
     """Every file below a folder, but hidden ones, with why it is none to be read, or ""."""
     known = suffixes()
     for path, problem in files_below(folder, limits):
         yield path, problem or ("" if path.suffix.lower() in known else "not a document format")
 
 
-def read_folder(folder: Path, limits: Limits = USUAL) -> Pieces:
+def read_folder(folder: Path, limits: Limits, read: Callable[[File], Text]) -> Pieces:
     """All readable files below a folder, but hidden ones and those outside that links lead to."""
     pieces: list[tuple[str, str]] = []
     notes: list[str] = []
@@ -106,16 +112,18 @@ def read_folder(folder: Path, limits: Limits = USUAL) -> Pieces:
         name = path.relative_to(folder)
         if not problem:
             try:
-                read = read_file(open_file(path, limits))
+                text = read(open_file(path, limits))
             except DocumentError as error:
                 problem = error.rule
         if problem:
             notes.append(f"skipped {name}: {problem}")
             continue
-        characters += sum(len(body) for _, body in read.pieces)
+        characters += len(text.text)
         limits.check_characters(str(folder), characters)
-        pieces += [(f"{name}{BELOW}{label}" if label else str(name), body) for label, body in read.pieces]
-        notes += [f"{name}: {note}" for note in read.notes]
+        for part in text.parts:
+            inside = "" if part is text.parts[0] and part.label == BEGINNING else part.label
+            pieces.append((f"{name}{BELOW}{inside}" if inside else str(name), text.text[part.start : part.end]))
+        notes += [f"{name}: {note}" for note in text.notes]
     if not pieces:
         found = "; ".join(notes[:3]) or "it is empty"
         raise DocumentError(str(folder), f"no document of a known kind ({', '.join(suffixes())}) here: {found}")
@@ -124,9 +132,9 @@ def read_folder(folder: Path, limits: Limits = USUAL) -> Pieces:
 
 def _text(read: Pieces, source: str, title: str, limits: Limits) -> Text:
     limits.check_characters(source, sum(len(body) for _, body in read.pieces))
-    text, parts = join_pieces(read.pieces)
+    text, parts, words = join_read(read)
     if not text:
         raise DocumentError(source, "holds no text")
     named = shown_label(read.title) or shown_label(title)
     notes = tuple(map(printable, read.notes))
-    return Text(text, named, printable(source), parts, notes, tuple(place_words(read, parts)))
+    return Text(text, named, printable(source), parts, notes, words)

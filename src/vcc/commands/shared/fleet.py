@@ -1,32 +1,35 @@
-"""What the commands on many documents share: their options, the progress they show, and what they say at the end."""
+"""What the commands on many documents share: their options, their progress, and their summary."""
 
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TextColumn
 
-from vcc.commands.documents import Most, remarks, wrote
+from vcc.commands.shared.documents import ReadLimits, remarks, wrote
 from vcc.errors import Failure, UsageError
 from vcc.printable import printable
 
 if TYPE_CHECKING:  # they import pyarrow and fsspec, which the commands on one document do not need
-    from vcc.documents.review_table import Question
+    from vcc.documents.review_table import Question, ReviewTable
     from vcc.fleet.job import Job
     from vcc.fleet.run import Estimate, Tally
+    from vcc.fleet.sources import Item
 
 EVERY = 30  # seconds between two lines of progress where there is no terminal
 GLOBS = "*?["
 
 
 @dataclass(frozen=True)
-class Fleet:
+class FleetOptions:
     """Many documents. On this machine or on a cluster; --out is the table, and OUT.work keeps what is done."""
 
     workers: Annotated[int | None, "processes that work at the same time; unless given, one for each CPU or GPU"] = None
@@ -34,29 +37,23 @@ class Fleet:
     retry: Annotated[bool, "try documents again that failed in a run before"] = False
     dry_run: Annotated[bool, "try some documents, and say how many there are and how long all of them take"] = False
     column: Annotated[str, "the texts of a .parquet or .jsonl file, each row of which is a document"] = "text"
-    seconds: Annotated[float, "for reading one file; a file that takes longer is an error in the table"] = 60.0
-    memory: Annotated[int, "MiB for reading one file"] = 2048
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
             raise UsageError(f"--workers is {self.workers}: it must be at least 1")
-        if not self.seconds > 0:
-            raise UsageError(f"--seconds is {self.seconds}: it must be above 0")
-        if self.memory < 64:
-            raise UsageError(f"--memory is {self.memory}: it must be at least 64 MiB")
 
     @property
     def named(self) -> bool:
         """Whether any of these options was given."""
-        return self != Fleet()
+        return self != FleetOptions()
 
     def wanted(self, files: Sequence[str], out: Path | None) -> bool:
-        """Whether it is work for a fleet: by an option, by what is to be read, or by what is to be written."""
+        """Whether a fleet is asked for: by an option, by what is read, or by what is written."""
         table = out is not None and out.suffix.lower() == ".parquet"
         return self.named or table or any(map(is_collection, files))
 
 
-ALONE = Fleet()
+NO_FLEET = FleetOptions()
 
 
 def is_collection(source: str) -> bool:
@@ -66,18 +63,25 @@ def is_collection(source: str) -> bool:
 
 
 def job_of(
-    questions: "Sequence[Question]", top: int, threshold: float | None, model: str | None, most: Most, fleet: Fleet
+    questions: "Sequence[Question]",
+    top: int,
+    threshold: float | None,
+    model: str | None,
+    reading: ReadLimits,
+    store: str = "",
 ) -> "Job":
     """The questions, to every document."""
-    from vcc.fleet.job import Job
+    try:
+        from vcc.fleet.job import Job
+    except ImportError as error:
+        raise UsageError(f"many documents need {error.name}: pip install 'vcc-transformers[documents]'") from error
+    limits, memory = reading.limits, reading.memory_bytes
+    return Job("ask", model, tuple(questions), top, threshold, store, limits, reading.seconds, memory)
 
-    memory = fleet.memory * 2**20
-    return Job("ask", model, tuple(questions), top, threshold, "", most.limits, fleet.seconds, memory)
 
-
-def run_fleet(job: "Job", files: Sequence[str], out: Path | None, fleet: Fleet) -> None:
-    """Do the job on all documents, and say what became of them."""
-    from vcc.fleet.run import Engine, estimate, run
+def run_fleet(job: "Job", files: Sequence[str], out: Path | None, fleet: FleetOptions) -> None:
+    """Do the job on all documents, and print a summary."""
+    from vcc.fleet.run import Executor, estimate, run
     from vcc.fleet.sources import find_items
     from vcc.fleet.table import check_output, parquet_bytes
 
@@ -85,21 +89,44 @@ def run_fleet(job: "Job", files: Sequence[str], out: Path | None, fleet: Fleet) 
         raise UsageError("many documents become a table: name it with --out, ending in .parquet, .csv or .xlsx")
     check_output(out)
     listing = find_items(files, fleet.column, job.limits)
-    for name in listing.skipped[:10]:
-        remarks.print(f"skipped {printable(name)}", markup=False, style="yellow")
-    if len(listing.skipped) > 10:
-        remarks.print(f"skipped {len(listing.skipped) - 10:,} more", style="yellow")
+    print_skipped(listing.skipped)
     workers = fleet.workers or (None if fleet.ray else default_workers())
     if fleet.dry_run:
         told = estimate(job, listing.items, lambda done: len(parquet_bytes(row for one in done for row in one.rows)))
         remarks.print(plan(told, workers), markup=False)
         return
     with shown_progress() as report:
-        tally = run(job, listing.items, out, Engine(workers, fleet.ray), fleet.retry, report)
+        tally = run(job, listing.items, out, Executor(workers, fleet.ray), fleet.retry, report)
     wrote(out)
     remarks.print(summary(tally), markup=False)
     if tally.documents and tally.documents == tally.errors.total():
         raise Failure("no document could be read")
+
+
+def print_skipped(names: Sequence[str]) -> None:
+    for name in names[:10]:
+        remarks.print(f"skipped {printable(name)}", markup=False, style="yellow")
+    if len(names) > 10:
+        remarks.print(f"skipped {len(names) - 10:,} more", style="yellow")
+
+
+def review_here(job: "Job", items: "Sequence[Item]") -> "ReviewTable":
+    """The table of some documents, done in this process with all its threads; nothing of the run is kept."""
+    from vcc.fleet.run import Executor, run, work_folder
+    from vcc.fleet.shards import Shards
+    from vcc.fleet.table import as_review
+
+    numbers = count(1)
+
+    def starting(item: "Item") -> None:
+        remarks.print(f"{next(numbers)} of {len(items)}: {printable(item.name)}", markup=False, style="dim")
+
+    with TemporaryDirectory(prefix="vcc-") as folder:
+        out = Path(folder) / "review.parquet"
+        run(job, items, out, Executor(0, one_thread=False, starting=starting))
+        table = as_review(Shards(work_folder(out)).rows(items), job.questions)
+    order = {item.name: number for number, item in enumerate(items)}
+    return replace(table, rows=tuple(sorted(table.rows, key=lambda row: order[row.document])))
 
 
 def default_workers() -> int:

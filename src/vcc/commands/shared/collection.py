@@ -1,14 +1,14 @@
 """A folder whose documents are each read once: `vcc index FOLDER` reads them, `vcc ask FOLDER` finds the best."""
 
+import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.filesize import decimal
 
-from vcc.commands.documents import Most, print_json, remarks
-from vcc.commands.fleet import Fleet, default_workers, plan, shown_progress, summary
+from vcc.commands.shared.documents import ReadLimits, print_json, remarks
+from vcc.commands.shared.fleet import FleetOptions, default_workers, plan, shown_progress, summary
 from vcc.documents.shipped import load_asker
 
 if TYPE_CHECKING:
@@ -17,28 +17,21 @@ if TYPE_CHECKING:
     from vcc.fleet.job import Done, Job
 
 
-def index_job(model: str | None, most: Most, store: "Store", fleet: Fleet | None = None) -> "Job":
+def index_job(model: str | None, reading: ReadLimits, store: "Store") -> "Job":
     from vcc.fleet.job import Job
 
-    fleet = fleet or Fleet()
-    return Job(
-        "index",
-        model,
-        store=str(store.folder),
-        limits=most.limits,
-        seconds=fleet.seconds,
-        memory=fleet.memory * 2**20,
-    )
+    folder, memory = str(store.folder), reading.memory_bytes
+    return Job("index", model, store=folder, limits=reading.limits, seconds=reading.seconds, memory=memory)
 
 
-def index_collection(source: str, model: str | None, most: Most, fleet: Fleet, store: "Store") -> None:
+def index_collection(source: str, model: str | None, reading: ReadLimits, fleet: FleetOptions, store: "Store") -> None:
     """Keep an index of every document, and one of the nodes of all."""
     from vcc.fleet.collection import Collection, collection_folder
-    from vcc.fleet.run import Engine, estimate, run, work_folder
+    from vcc.fleet.run import Executor, estimate, run, work_folder
     from vcc.fleet.shards import Shards
     from vcc.fleet.sources import find_items
 
-    job, listing = index_job(model, most, store, fleet), find_items([source], fleet.column, most.limits)
+    job, listing = index_job(model, reading, store), find_items([source], fleet.column, reading.limits)
     collection = Collection(collection_folder(store, source, job))
     workers = fleet.workers or (None if fleet.ray else default_workers())
     if fleet.dry_run:
@@ -52,15 +45,15 @@ def index_collection(source: str, model: str | None, most: Most, fleet: Fleet, s
     collection.folder.mkdir(parents=True, exist_ok=True)
     table = collection.folder / "documents.parquet"
     with shown_progress() as report:
-        tally = run(job, listing.items, table, Engine(workers, fleet.ray), fleet.retry, report)
+        tally = run(job, listing.items, table, Executor(workers, fleet.ray), fleet.retry, report)
     nodes = collection.build(job, listing.items, Shards(work_folder(table)))
     size = sum(file.stat().st_size for file in collection.folder.iterdir() if file.is_file())
     remarks.print(f"{source}: {summary(tally)}; {nodes:,} nodes to search, {decimal(size)}", markup=False)
 
 
-def kept_collection(source: str, model: str | None, most: Most) -> "Collection | None":
+def kept_collection(source: str, model: str | None, reading: ReadLimits) -> "Collection | None":
     """The collection that `vcc index` has made of a folder, if it has."""
-    if not (Path(source).is_dir() or "://" in source):
+    if not (os.path.isdir(source) or "://" in source):
         return None
     from vcc.documents.store import default_store
     from vcc.fleet.collection import Collection, collection_folder
@@ -68,7 +61,7 @@ def kept_collection(source: str, model: str | None, most: Most) -> "Collection |
     store = default_store()
     if store.folder is None:
         return None
-    found = Collection(collection_folder(store, source, index_job(model, most, store)))
+    found = Collection(collection_folder(store, source, index_job(model, reading, store)))
     return found if found.exists else None
 
 
@@ -79,15 +72,15 @@ def ask_collection(
     documents: int,
     json: bool,
     model: str | None,
-    most: Most,
+    reading: ReadLimits,
 ) -> None:
     """The best answers of the best documents, best first."""
     from vcc.documents.store import default_store
 
-    asker, job = load_asker(model), index_job(model, most, default_store())
+    asker, job = load_asker(model), index_job(model, reading, default_store())
     console, told = Console(highlight=False), []
     for question in questions:
-        found = list(collection.ask(asker, job, question, top, documents))
+        found = list(collection.answers_to(question, asker, job, top, documents))
         if json:
             told.append({"question": question, "documents": [as_json(one) for one in found]})
             continue

@@ -13,56 +13,79 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColum
 from rich.text import Text as Styled
 
 from vcc.documents.document import Document
-from vcc.documents.formats.gate import USUAL, Limits
-from vcc.documents.formats.read import read_text
-from vcc.documents.text import normalise
+from vcc.documents.formats.gate import DEFAULT_LIMITS, Limits
+from vcc.documents.isolated import DEFAULT_MEMORY, DEFAULT_SECONDS, read_file_isolated
+from vcc.documents.text import Text, normalise
 from vcc.errors import UsageError
 from vcc.files import write_whole
 from vcc.printable import printable
 
 if TYPE_CHECKING:
     from vcc.documents.answer import Reply
-    from vcc.documents.asker import Facts
+    from vcc.documents.facts import Facts
 
 remarks = Console(stderr=True, highlight=False, soft_wrap=True)  # beside the results, which go to standard output
 
 File = Annotated[str, "text, Markdown, HTML, PDF, DOCX, EPUB, a folder of them, or - for standard input"]
-Model = Annotated[str | None, "folder of a wrapped question-answering model; unless given, the one that comes along"]
+Model = Annotated[str | None, "folder of a wrapped question-answering model; unless given, the bundled one"]
 Top = Annotated[int, "answers shown for each question, at most"]
-Threshold = Annotated[float | None, "how likely an answer must be right, 0 to 1; unless given, as the model says"]
+Threshold = Annotated[float | None, "how likely an answer must be right, 0 to 1; unless given, the model's own setting"]
 Json = Annotated[bool, "print JSON for machines"]
 Page = Annotated[Path | None, "write a page that stands alone to this file"]
 NoCache = Annotated[bool, "neither use nor keep an index on disk"]
 
 
 @dataclass(frozen=True)
-class Most:
-    """How much is read. So that no file can fill the memory."""
+class ReadLimits:
+    """Limits on reading files. Each file is read in a process of its own, so no file can fill the memory or take for
+    ever."""
 
     max_size: Annotated[float, "largest file in MB; what it unpacks to, and its text, may be larger in proportion"] = (
-        USUAL.file_bytes / 1e6
+        DEFAULT_LIMITS.file_bytes / 1e6
     )
-    max_nesting: Annotated[int, "deepest folder in a folder, or element in an element of DOCX and EPUB"] = USUAL.nesting
+    max_nesting: Annotated[int, "deepest folder in a folder, or element in an element of DOCX and EPUB"] = (
+        DEFAULT_LIMITS.nesting
+    )
+    seconds: Annotated[float, "time for reading one file"] = DEFAULT_SECONDS
+    memory: Annotated[int, "MiB for reading one file"] = DEFAULT_MEMORY // 2**20
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.max_size) and self.max_size * 1e6 >= 1):
             raise UsageError(f"--max-size is {self.max_size}: it must be a number of MB above 0")
         if self.max_nesting < 1:
             raise UsageError(f"--max-nesting is {self.max_nesting}: it must be at least 1")
+        if not (math.isfinite(self.seconds) and self.seconds > 0):
+            raise UsageError(f"--seconds is {self.seconds}: it must be above 0")
+        if self.memory < 64:
+            raise UsageError(f"--memory is {self.memory}: it must be at least 64 MiB")
 
     @property
     def limits(self) -> Limits:
-        return replace(USUAL.for_files_of(int(self.max_size * 1e6)), nesting=self.max_nesting)
+        return replace(DEFAULT_LIMITS.for_files_of(int(self.max_size * 1e6)), nesting=self.max_nesting)
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.memory * 2**20
 
 
-AS_USUAL = Most()
+DEFAULT_READ_LIMITS = ReadLimits()
 
 
-def open_document(file: str, model: str | None, no_cache: bool, most: Most = AS_USUAL) -> Document:
-    """Read a file and let the model read its text."""
-    text = read_text(file, most.limits)
-    from vcc.documents.store import default_store  # imports torch: what is wrong with the file is told before that
+def read_file(file: str, reading: ReadLimits) -> Text:
+    """The text of a file, read in a process of its own."""
+    return read_file_isolated(file, reading.limits, reading.seconds, reading.memory_bytes, remark)
 
+
+def open_document(
+    file: str, model: str | None, no_cache: bool, reading: ReadLimits = DEFAULT_READ_LIMITS, shown: bool = False
+) -> Document:
+    """Read a file and let the model read its text; `shown`: what the layers see of it will be shown."""
+    text = read_file(file, reading)
+    from vcc.documents.index import check_can_be_shown  # imports torch: problems with the file are reported before
+    from vcc.documents.store import default_store
+
+    if shown:
+        check_can_be_shown(text)
     document = Document(text, model, None if no_cache else default_store(remark))
     with bar("reading", "tokens") as progress:
         document.read(progress=progress)
@@ -74,7 +97,7 @@ def answer(
 ) -> "tuple[tuple[Reply, ...], Facts]":
     """Ask a document; a bar shows how far several questions are."""
     with bar("asking", "questions", len(questions) > 1) as progress:
-        return document.answer(questions, top, threshold=threshold, progress=progress)
+        return document.answer(questions, top, threshold, progress=progress)
 
 
 class Speed(ProgressColumn):

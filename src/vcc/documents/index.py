@@ -1,0 +1,268 @@
+"""A document as a model has read it, which is all that asking needs: in memory, or on disk where it is too long.
+
+The length of the text decides between the two, and no caller needs to know which it is. Each kind knows its own files;
+their folder, and the manifest beside them, are the store's (`vcc.documents.store`).
+"""
+
+import json
+import re
+import shutil
+import stat
+import tempfile
+import time
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from vcc.core.tree import SegmentTree, tree_from_parts, tree_parts
+from vcc.data.features import tokenize_text
+from vcc.documents.text import Text
+from vcc.encode import Watch
+from vcc.errors import DocumentError, Failure, UsageError
+from vcc.files import force, sha256_of
+from vcc.qa.long_tree import SHAPE, LongTree, best_spans_on_disk, read_long
+from vcc.qa.model import Asked, Progress, QaModel, no_progress
+
+LONG = 2_000_000  # characters: beyond, a tree in memory and its copy for a question take gigabytes
+PIECE = 2**20  # characters tokenized at a time
+TENSORS, IDS, OFFSETS, MEANS = "index.safetensors", "ids", "offsets", "means"
+NO_TOKENS = "holds no text that the tokenizer knows"
+
+Ints = NDArray[np.integer]
+Floats = NDArray[np.floating]
+
+
+class RemovedIndexError(Failure):
+    """The files of an index were removed while it was in use."""
+
+
+class TemporaryFolder:
+    """A folder that is removed with this value, unless it was renamed by then."""
+
+    def __init__(self, parent: Path | None = None, prefix: str = "vcc-") -> None:
+        self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))  # only the user may look into it
+        self.remove = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+
+class Index(Protocol):
+    """A document as a model has read it."""
+
+    format: ClassVar[int | str]  # of its files
+
+    @property
+    def tokens(self) -> int: ...
+
+    @property
+    def seconds(self) -> float:
+        """That reading took; 0 for an index that was there."""
+
+    @property
+    def offsets(self) -> Ints:
+        """(n, 2) first and last + 1 character of each token of the document."""
+
+    @property
+    def ids(self) -> Ints:
+        """(n,) those tokens."""
+
+    @property
+    def folder(self) -> Path | None:
+        """Where it is kept; None: nowhere."""
+
+    def spans(self, qa: QaModel, questions: Sequence[Ints], top: int = 1, progress: Progress = no_progress) -> Asked:
+        """The best spans for each question, as tokens. Raises `RemovedIndexError` where its files are gone."""
+
+    def write(self, folder: Path) -> dict[str, Any]:
+        """Put its files into a folder; what a manifest must say about them."""
+
+    def kept_in(self, folder: Path) -> "Index":
+        """The same index, once its files are in `folder`."""
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryIndex:
+    """An index in memory; its files are needed only to open it again."""
+
+    format: ClassVar[int | str] = 3  # raised when the tensors change their meaning
+
+    tree: SegmentTree  # of one sequence: the document and what the tokenizer puts after it
+    offsets: Ints
+    ids: Ints
+    seconds: float
+    folder: Path | None = None
+
+    @property
+    def tokens(self) -> int:
+        return len(self.offsets)
+
+    @classmethod
+    @torch.inference_mode()
+    def read(
+        cls, text: Text, qa: QaModel, progress: Progress = no_progress, place: TemporaryFolder | None = None
+    ) -> "MemoryIndex":
+        """Read a text, some windows at a time."""
+        start = time.perf_counter()
+        tokens = tokenize_text(text.text, qa.tokenizer)
+        if not len(tokens.ids):
+            raise DocumentError(text.source, NO_TOKENS)
+        tree = qa.read([tokens.ids], progress)
+        return cls(tree, tokens.offsets, tokens.ids, time.perf_counter() - start)
+
+    def spans(
+        self,
+        qa: QaModel,
+        questions: Sequence[Ints],
+        top: int = 1,
+        progress: Progress = no_progress,
+        watch: Watch | None = None,
+    ) -> Asked:
+        # Some tokenizers give tokens that cover no character of their own.
+        blank = self.offsets[:, 0] >= self.offsets[:, 1]
+        return qa.best_spans(self.tree, self.ids, questions, top, blank if blank.any() else None, watch, progress)
+
+    def write(self, folder: Path) -> dict[str, Any]:
+        """Tensors are safetensors: loading them never runs code."""
+        numbers = {OFFSETS: self.offsets, IDS: self.ids}
+        parts = tree_parts(self.tree) | {
+            name: torch.as_tensor(np.ascontiguousarray(part)) for name, part in numbers.items()
+        }
+        save_file({name: part.detach().cpu().contiguous() for name, part in parts.items()}, folder / TENSORS)
+        force(folder / TENSORS)
+        return {"scales": list(self.tree.scales), "length": self.tree.length, "sha256": sha256_of(folder / TENSORS)}
+
+    def kept_in(self, folder: Path) -> "MemoryIndex":
+        return replace(self, folder=folder)
+
+    @classmethod
+    def load(cls, folder: Path, about: Mapping[str, Any], text: Text, device: torch.device) -> "MemoryIndex":
+        """The index in a folder, if every byte is as it was written; else an error of any kind."""
+        if not stat.S_ISREG((folder / TENSORS).lstat().st_mode) or sha256_of(folder / TENSORS) != about["sha256"]:
+            raise ValueError(f"{TENSORS} is not what was written")
+        parts = load_file(folder / TENSORS, device=str(device))
+        tree = tree_from_parts(tuple(int(scale) for scale in about["scales"]), int(about["length"]), parts)
+        index = cls(tree, parts[OFFSETS].cpu().numpy(), parts[IDS].cpu().numpy(), 0.0, folder)
+        if index.offsets.shape != (about["tokens"], 2) or index.offsets.max() > len(text.text):
+            raise ValueError(f"offsets of shape {index.offsets.shape} do not fit the text")
+        if index.ids.shape != (index.tokens,):
+            raise ValueError(f"{len(index.ids)} tokens, not {index.tokens}")
+        return index
+
+
+@dataclass(frozen=True, eq=False)
+class DiskIndex:
+    """An index on disk, written and asked piece by piece: of a whole archive of texts, more than memory holds."""
+
+    format: ClassVar[int | str] = "long 2"
+
+    tree: LongTree
+    offsets: Ints  # mapped
+    ids: Ints  # mapped
+    seconds: float
+    folder: Path | None = None
+    temporary: TemporaryFolder | None = None  # its files are here until they are kept
+
+    @property
+    def tokens(self) -> int:
+        return len(self.offsets)
+
+    @classmethod
+    def read(
+        cls, text: Text, qa: QaModel, progress: Progress = no_progress, place: TemporaryFolder | None = None
+    ) -> "DiskIndex":
+        """Read a text into the files of `place`: tokens first, then the tree."""
+        start, place = time.perf_counter(), place or TemporaryFolder()
+        try:
+            write_tokens(text, qa, place.path)
+            read_long(qa, np.memmap(place.path / IDS, np.int32, "r"), place.path, progress)
+        except BaseException:  # Ctrl-C too
+            place.remove()
+            raise
+        return cls.opened(place.path, time.perf_counter() - start, temporary=place)
+
+    @classmethod
+    def opened(cls, files: Path, seconds: float = 0.0, **place: Any) -> "DiskIndex":
+        offsets = np.memmap(files / OFFSETS, np.int64, "r").reshape(-1, 2)
+        return cls(LongTree(files), offsets, np.memmap(files / IDS, np.int32, "r"), seconds, **place)
+
+    def spans(self, qa: QaModel, questions: Sequence[Ints], top: int = 1, progress: Progress = no_progress) -> Asked:
+        try:
+            return best_spans_on_disk(qa, self.tree, self.ids, questions, top, progress)
+        except FileNotFoundError as error:
+            raise RemovedIndexError(f"the index in {self.tree.folder} was removed while it was in use") from error
+
+    def write(self, folder: Path) -> dict[str, Any]:
+        """They are there already: an index of gigabytes is written once, in the place it was read into."""
+        if folder != self.tree.folder:
+            raise ValueError(f"the files of an index are in {self.tree.folder} and cannot be written to {folder}")
+        return {"sizes": {file.name: file.stat().st_size for file in folder.iterdir()}}
+
+    def kept_in(self, folder: Path) -> "DiskIndex":
+        return self.opened(folder, self.seconds, folder=folder)
+
+    @classmethod
+    def load(cls, folder: Path, about: Mapping[str, Any], text: Text, device: torch.device) -> "DiskIndex":
+        """The index in a folder, if all files have the sizes they were written with; else an error of any kind."""
+        for name, size in about["sizes"].items():
+            if (folder / name).lstat().st_size != size:
+                raise ValueError(f"{name} is not what was written")
+        return cls.opened(folder, folder=folder)
+
+
+def kind_for(text: Text) -> type[MemoryIndex] | type[DiskIndex]:
+    return DiskIndex if len(text.text) > LONG else MemoryIndex
+
+
+def check_can_be_shown(text: Text) -> None:
+    """Before the text is read: what each layer saw is shown for texts that fit into memory."""
+    if kind_for(text) is not MemoryIndex:
+        raise UsageError(f"{text.source}: {len(text.text):,} characters are too many to show; see a part of it")
+
+
+def write_tokens(text: Text, qa: QaModel, folder: Path) -> None:
+    """Tokens and their offsets as raw numbers, piece by piece."""
+    number = 0
+    with (folder / IDS).open("wb") as ids, (folder / OFFSETS).open("wb") as offsets:
+        for start, piece in pieces_of(text.text):
+            tokens = tokenize_text(piece, qa.tokenizer)
+            ids.write(tokens.ids.astype(np.int32).tobytes())
+            offsets.write((tokens.offsets.astype(np.int64) + start).tobytes())
+            number += len(tokens.ids)
+    if not number:
+        raise DocumentError(text.source, NO_TOKENS)
+
+
+def pieces_of(text: str) -> Iterator[tuple[int, str]]:
+    """The text in pieces that end at the end of a word, each with its start: tokenizers need many times the memory of
+    their text."""
+    start = 0
+    while start < len(text):
+        end = start + PIECE
+        if end < len(text):
+            blanks = re.compile(r"\s").finditer(text, max(start + 1, end - 2**14), end)
+            end = max((blank.start() for blank in blanks), default=end)
+        yield start, text[start:end]
+        start = end
+
+
+def coarsest_means(folder: Path) -> Floats:
+    """(m, D) the means at the coarsest scale of the index in a folder, of either kind."""
+    if not (folder / TENSORS).exists():
+        shape = json.loads((folder / SHAPE).read_text(encoding="utf-8"))["shapes"][MEANS]
+        return np.fromfile(folder / MEANS, np.float32).reshape(shape)
+    with safe_open(folder / TENSORS, framework="np") as file:
+        return file.get_tensor(MEANS)[0]
+
+
+def token_ids(folder: Path) -> Ints:
+    """(n,) the tokens of the index in a folder, of either kind."""
+    if not (folder / TENSORS).exists():
+        return np.fromfile(folder / IDS, np.int32)
+    with safe_open(folder / TENSORS, framework="np") as file:
+        return file.get_tensor(IDS)
