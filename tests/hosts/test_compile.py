@@ -15,11 +15,9 @@ from transformers import PreTrainedModel
 
 import vcc
 from tests.hosts.models import ONE_EACH, REAL, SEQ2SEQ, SHALLOW, Batch, build, difference, encoded, one, ragged
-from vcc.errors import UsageError
 from vcc.hosts import pieces
 from vcc.hosts.long_input import find_encoder
 from vcc.hosts.pieces import Pieces
-from vcc.hosts.warm_up import warm_up
 
 SETTINGS = vcc.VccConfig(scales=(8, 1), budget=(3,), window=12, window_layers=1, explore=0.0, dense_below=0)
 
@@ -322,30 +320,6 @@ def test_pieces_follow_what_is_changed_in_the_model() -> None:
         assert difference(compiled_pieces(*given)[1], encoder.encode_inputs(*given)[1], batch.real) < 1e-10
 
 
-AHEAD = """
-import torch, vcc
-from torch._dynamo.utils import counters
-from tests.hosts.models import one
-from tests.hosts.test_compile import shallow
-from vcc.hosts.warm_up import warm_up
-fast = vcc.compile(shallow("bert", dtype=torch.float32), {whole})
-print(warm_up(fast, (37, 45, 48), vips=4))
-with torch.no_grad():
-    fast(**one(48, vips=4).arguments("bert"))
-print(counters["inductor"]["fxgraph_cache_hit"], counters["inductor"]["fxgraph_cache_miss"])
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("whole", "graphs"), [(True, 1), (False, 5)])
-def test_graphs_compiled_ahead_are_found(tmp_path: Path, whole: bool, graphs: int) -> None:
-    """In a process as users have them: keys of the cache are pickles, and pytest changes how they are made."""
-    env = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    words = [sys.executable, "-c", AHEAD.format(whole=whole)]
-    said = subprocess.run(words, env=env, check=True, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
-    assert said.stdout.split() == ["1", str(graphs), "0"], "three lengths are one bucket; all of it is found"
-
-
 LEARNED = """
 import torch
 from torch._dynamo.utils import counters
@@ -373,11 +347,6 @@ def test_what_was_traced_for_training_is_found(tmp_path: Path) -> None:
         )
         said.append(done.stdout.split())
     assert said == [["0", "1", "0"], ["1", "0", "0"]]
-
-
-def test_only_a_compiled_model_is_warmed_up() -> None:
-    with pytest.raises(UsageError, match="vcc.compile"):
-        warm_up(shallow("bert"), (45,))
 
 
 def test_without_a_home_torch_keeps_graphs_where_it_likes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,11 +97,6 @@ class FamilyHost(Host):
         return bool(self.model.training)
 
     @property
-    def has_token_types(self) -> bool:
-        """Whether a second text has a token type of its own."""
-        return getattr(self.model.config, "type_vocab_size", 1) > 1
-
-    @property
     def finish_is_identity(self) -> bool:
         return not self.last_modules
 
