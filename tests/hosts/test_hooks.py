@@ -15,7 +15,7 @@ from torch import Tensor
 import vcc
 from tests.hosts.models import ONE_EACH, OPEN, REAL, SEQ2SEQ, build, difference, encoded, one, ragged
 from tests.train.test_distributed import command
-from vcc.hosts.long_input import find_encoder
+from vcc.hosts.forward.encoder import find_encoder
 
 NO_WINDOWS = replace(REAL, window_layers=0)
 

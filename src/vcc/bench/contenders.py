@@ -13,7 +13,7 @@ from transformers.models.led.modeling_led import LEDEncoder
 from vcc.baselines.block_models import KEY, restore_blocks
 from vcc.baselines.patterns import BigBird, Mra, Pattern
 from vcc.config import VccConfig
-from vcc.hosts.compile import compile_seconds
+from vcc.hosts.compiled.compile import compile_seconds
 from vcc.hosts.wrap import wrap
 
 PADDING = 13  # tokens at the end of our input, so that its padding is real and its length is not a round one

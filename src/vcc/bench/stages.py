@@ -13,7 +13,7 @@ import torch
 from vcc.bench.contenders import OURS
 from vcc.bench.measure import Cell, alone, clock, measure, prepare, wait
 from vcc.bench.settings import Settings
-from vcc.hosts.long_input import find_encoder
+from vcc.hosts.forward.encoder import find_encoder
 
 RUNS = 5
 FUNCTIONS = {  # of vcc/encode.py

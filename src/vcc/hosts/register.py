@@ -1,4 +1,4 @@
-"""The wrapped classes of a family, made from its row in the table when it is first asked for, and entered into
+"""The wrapped classes of a family, made from its row in the table when the family is first used, and entered into
 transformers' Auto classes."""
 
 import importlib
@@ -10,10 +10,10 @@ from transformers.models.auto import configuration_auto, modeling_auto
 
 from vcc.hosts import PREFIX
 from vcc.hosts.families import FAMILIES, Family, find_family
-from vcc.hosts.heads import Seq2Seq, WithHead
-from vcc.hosts.layer import HookedLayer
-from vcc.hosts.long_input import CLASSES, VIP_NAMES, LongInputEncoder
-from vcc.hosts.made_classes import WithSettings, find, keep, record_alike
+from vcc.hosts.families.layer import HookedLayer
+from vcc.hosts.forward.encoder import LongInputEncoder
+from vcc.hosts.forward.heads import VIP_NAMES, Seq2Seq, WithHead
+from vcc.hosts.made_classes import CLASSES, WithSettings, find, keep, record_alike
 
 # Each Auto class with its table of names, and how the VIPs are found when the user does not name them.
 HEADS: dict[str, tuple[str, str | None]] = {

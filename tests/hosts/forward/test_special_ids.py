@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 import vcc
 from tests.hosts.models import REAL, build, ragged
 from vcc.hosts.families import find_family
-from vcc.hosts.special_ids import special_id
+from vcc.hosts.forward.special_ids import special_id
 
 UNKNOWN = {"sep_token_id": None, "mask_token_id": None, "eos_token_id": None}
 QUESTIONS = "AutoModelForQuestionAnswering"

@@ -15,7 +15,7 @@ from vcc.core.rows import Rows
 from vcc.core.score import vip_attention
 from vcc.encode import Host
 from vcc.hosts.families import Family
-from vcc.hosts.layer import with_parameters
+from vcc.hosts.families.layer import with_parameters
 
 Inputs = Mapping[str, Any]  # the arguments of a Hugging Face forward, by name
 

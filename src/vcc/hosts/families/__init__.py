@@ -23,7 +23,7 @@ class Family:
     ends_with_separator: bool = True  # the token that ends a text also stands between two
 
 
-BERT, T5, BART = "vcc.hosts.bert:BertHost", "vcc.hosts.t5:T5Host", "vcc.hosts.bart:BartHost"
+BERT, T5, BART = "vcc.hosts.families.bert:BertHost", "vcc.hosts.families.t5:T5Host", "vcc.hosts.families.bart:BartHost"
 
 FAMILIES: tuple[Family, ...] = (
     Family("bert", "BertModel", "BertLayer", BERT, ends_with_separator=False),
@@ -43,7 +43,7 @@ FAMILIES: tuple[Family, ...] = (
         "modernbert",
         "ModernBertModel",
         "ModernBertEncoderLayer",
-        "vcc.hosts.modernbert:ModernBertHost",
+        "vcc.hosts.families.modernbert:ModernBertHost",
         "rotary",
         pre_norm=True,
     ),

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from vcc.core.rows import running_count
 from vcc.hosts.families import Family
-from vcc.hosts.special_ids import Kind, special_id
+from vcc.hosts.forward.special_ids import Kind, special_id
 
 WORDS: dict[Kind, str] = {"mask": "mask token", "sep": "separator"}
 
