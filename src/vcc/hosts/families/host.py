@@ -1,4 +1,4 @@
-"""What every family of hosts shares: a layer is described once, and `layer` and `score` are made of the description."""
+"""What all hosts share: a family describes a layer once, and `layer` and `score` are made of the description."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""The classes mixed into the models around an encoder: they hand `vip_mask` and `vip_length` on to it."""
+"""The classes mixed into the models around an encoder: they pass `vip_mask` and `vip_length` on to it."""
 
 from functools import partial
 from typing import Any, ClassVar
@@ -68,7 +68,7 @@ class Seq2Seq(Wrapped):
         return self.hf_class.forward(self, **inputs)
 
     def _get_candidate_generator(self, *args: Any, **kwargs: Any) -> Any:
-        """Of assisted generation: an assistant that is not wrapped knows no VIPs."""
+        """For assisted generation: an assistant that is not wrapped takes no VIPs."""
         if not isinstance(kwargs.get("assistant_model"), Wrapped):
             given = kwargs["model_kwargs"]
             kwargs["model_kwargs"] = {name: value for name, value in given.items() if name not in VIP_NAMES}
