@@ -18,6 +18,7 @@ from vcc.hosts.compiled.recorded import Recorded, can_record, look
 from vcc.hosts.compiled.recorded_training import RecordedWithGradients, TrainingMemory, slots, views
 from vcc.hosts.forward.encoder import find_encoder
 from vcc.hosts.forward.request import LongInput
+from vcc.hosts.forward.wrapped import state_of
 
 
 def test_a_model_that_is_left_alone_looks_the_same() -> None:
@@ -164,6 +165,25 @@ def test_weights_that_become_trainable_or_not_are_noticed(graphs: list[Again]) -
     model.embeddings.requires_grad_(False)
     assert far(gradients(model, run, "fb"), gradients(model, plain, "fb")) < 1e-12
     assert len(graphs) == 4
+
+
+def test_embeddings_that_begin_to_require_grad_get_their_gradients(
+    graphs: list[Again], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was recorded for embeddings without gradients cannot give them."""
+    record_training = lambda *_: RecordedWithGradients(plain, TrainingMemory())
+    monkeypatch.setattr(CompiledGraphs, "graph", record_training)
+    fast, untouched, batch = learner(), learner(), one(45)
+    state_of(fast).graphs = CompiledGraphs()
+    embeds, found = untouched.embeddings.word_embeddings(batch.ids).detach(), []
+    for requires_grad in (False, True):
+        found.clear()
+        for model in (fast, untouched):
+            given = embeds.clone().requires_grad_(requires_grad)
+            encoded(model(inputs_embeds=given, vip_mask=batch.vips)).square().sum().backward()
+            found.append(given.grad)
+    actual, expected = found
+    assert expected is not None and actual is not None and far([actual], [expected]) < 1e-12
 
 
 def test_gradients_that_were_overwritten_are_refused(graphs: list[Again]) -> None:
