@@ -38,9 +38,9 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vcc.attention.attend import DEFAULT, attend
-from vcc.attention.parts import attend_few_masked, attend_groups
 from vcc.attention.scoring import RelativeBias, Scoring
 from vcc.attention.sdpa import fold
+from vcc.attention.unmasked import attend_few_masked, attend_groups
 from vcc.commands.options import call
 from vcc.core.rows import log_counts
 

@@ -2,9 +2,10 @@
 
     python benchmarks/before_after.py ../before --out out/before_after
 
-Everything is compiled concurrently, which takes most of the time. When all processes are ready, they are timed one at a
-time, alternating between the two commits, so each pair of figures is from one run. What is timed: `first_call.py`.
-This checkout is also timed as compiled in pieces. results.json is written after every timing.
+All cases are compiled concurrently, which takes most of the time, and then wait; when all are ready, they are timed
+sequentially, each alone, the commits in alternation: each pair of figures comes from one run. See `first_call.py` for
+what is timed. This checkout is also timed as compiled in pieces, by the `--ways` given. results.json is written after
+every timing.
 """
 
 import argparse
@@ -19,10 +20,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from first_call import SIZES, case
+from first_call import SIZES, WAYS, case
 
 HERE = Path(__file__).resolve().parents[1]
-WAYS = {"before": True, "now": True, "pieces": False}  # whether everything is one graph
 
 
 @dataclass
@@ -72,22 +72,25 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out/before_after"))
     parser.add_argument("--lengths", default="4096,16384,131072")
     parser.add_argument("--modes", default="forward,training")
+    parser.add_argument("--ways", default="pieces", help=f"of this checkout, some of {', '.join(WAYS[1:])}")
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument("--patience", type=float, default=300, help="seconds until all have been compiled")
     parser.add_argument("--case", nargs=5, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.case:
         length, mode, way, size, folder = given.case
-        print(json.dumps(case(int(length), mode, WAYS[way], size, lambda: wait_for_turn(Path(folder)))))
+        compiled = way if way in WAYS else "whole"  # of "before" and "now"
+        print(json.dumps(case(int(length), mode, compiled, size, lambda: wait_for_turn(Path(folder)))))
         return
     if given.before is None or not (given.before / "src/vcc").is_dir():
         parser.error(f"before is {given.before}: it must be a folder with src/vcc in it")
+    ways = ("before", "now", *given.ways.split(","))
     given.out.mkdir(parents=True, exist_ok=True)
     results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as place:
         cases = [
             started(words, given.before if words[2] == "before" else HERE, Path(place, *words), given.size)
-            for words in product(given.lengths.split(","), given.modes.split(","), WAYS)
+            for words in product(given.lengths.split(","), given.modes.split(","), ways)
         ]
         start = time.perf_counter()
         while not all(one.ready() for one in cases) and time.perf_counter() - start < given.patience:

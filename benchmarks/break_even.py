@@ -7,7 +7,7 @@
 
 A compressed layer sees `share` of the tokens as rows; the budget is set to make it so. Dense and compressed passes take
 turns, and the best of each counts; on a CPU it is processor time, which other jobs hardly move. The table shows dense
-time / compressed time: above 1, compressing pays. `vcc.hosts.break_even` holds what was read off it.
+time / compressed time: above 1, compressing pays. `vcc.hosts.forward.break_even` holds what was read off it.
 """
 
 import sys

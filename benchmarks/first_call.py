@@ -1,8 +1,13 @@
 """The time until a compiled model gives its first result, and the time of later calls.
 
-    python benchmarks/first_call.py --out out/first_call                          # this checkout, both ways to compile
+    python benchmarks/first_call.py --out out/first_call                          # this checkout, whole and in pieces
     python benchmarks/first_call.py --out out/before --checkout ../before         # another commit, to compare with
     python benchmarks/first_call.py --out out/steady --caches out/caches          # twice: later only what was compiled
+    python benchmarks/first_call.py --lengths 4096,16384 --ways whole,pieces,pieces-cudagraphs,pieces-unrecorded
+
+Ways to compile: `whole`, one graph of all layers; `pieces`, which we record as CUDA graphs; `pieces-cudagraphs`, the
+same pieces with the compiler's own CUDA graphs; `pieces-unrecorded`, without any. Without a GPU the last three are
+alike.
 
 For each length and mode: a fresh process with an empty compiler cache (`first`), then a second process with the cache
 of the first (`second`). In the second, `graph` is the median of back-to-back runs between device events; `call`, of
@@ -26,6 +31,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+WAYS = ("whole", "pieces", "pieces-cudagraphs", "pieces-unrecorded")
 SIZES = {"base": (12, 768, 12), "tiny": (6, 64, 4)}  # layers, features, heads
 PADDING, RUNS = 13, 50
 
@@ -35,8 +41,48 @@ def reading(length: int) -> tuple[int, int]:
     return (min(288, length // 8), 80) if length <= 8192 else (32 if length <= 65_536 else 48, 90)
 
 
-def case(length: int, mode: str, whole: bool, size: str, between: Callable[[], None] | None = None) -> dict[str, Any]:
-    """Of one process: the first call, and the times of later ones. `between` them something else may be waited for."""
+def compile_in_way(model: Any, way: str) -> None:
+    """Compile a wrapped model, in place. Older checkouts have no pieces, or none but recorded ones."""
+    import vcc
+
+    if way in ("whole", "pieces"):
+        takes_whole = "whole" in inspect.signature(vcc.compile).parameters
+        if way == "pieces" and not takes_whole:
+            raise SystemExit("this checkout compiles whole graphs only")
+        vcc.compile(model, **({"whole": way == "whole"} if takes_whole else {}))
+        return
+    from vcc.hosts.forward.wrapped import state_of
+
+    vcc.compile(model, whole=False)
+    state_of(model).graphs = unrecorded(cuda_graphs=way == "pieces-cudagraphs")
+
+
+def unrecorded(cuda_graphs: bool) -> Any:
+    """Pieces that we do not record, with or without the compiler's own CUDA graphs."""
+    import torch
+
+    from vcc.hosts.compiled.compile import UNTUNED, CompiledGraphs, MovesGradients
+    from vcc.hosts.compiled.pieces import CompiledPieces
+
+    class Unrecorded(CompiledGraphs):
+        def graph(self, encoder: Any, launch_bound: bool) -> Any:
+            if not cuda_graphs:
+                return CompiledPieces(options=UNTUNED)
+            pieces = CompiledPieces(options=UNTUNED | {"triton.cudagraphs": True})
+
+            def run(encoder: Any, batch: Any, settings: Any) -> Any:
+                # The pieces of one pass belong together: without this each call of a piece would begin anew, and
+                # overwrite what the piece before it has returned.
+                torch.compiler.cudagraph_mark_step_begin()
+                return pieces(encoder, batch, settings)
+
+            return MovesGradients(run) if torch.is_grad_enabled() else run
+
+    return Unrecorded(whole=False)
+
+
+def case(length: int, mode: str, way: str, size: str, between: Callable[[], None] | None = None) -> dict[str, Any]:
+    """In one process: the first call, and the times of later ones. `between` them the process may wait."""
     import torch
     import transformers
 
@@ -59,12 +105,7 @@ def case(length: int, mode: str, whole: bool, size: str, between: Callable[[], N
     vips, budget = reading(length)
     settings = vcc.VccConfig(budget=(budget,), dense_below=0, max_vips=-(-vips // 32) * 32)
     model = vcc.wrap(plain, settings).train(mode == "training")
-    if "whole" in inspect.signature(vcc.compile).parameters:
-        vcc.compile(model, whole=whole)
-    elif whole:
-        vcc.compile(model)
-    else:
-        raise SystemExit("this checkout compiles whole graphs only")
+    compile_in_way(model, way)
     places = torch.arange(length, device=model.device)[None]
     given = {
         "input_ids": torch.randint(10, 32_000, (1, length), device=model.device),
@@ -88,7 +129,7 @@ def case(length: int, mode: str, whole: bool, size: str, between: Callable[[], N
     step()
     wait()
     found: dict[str, Any] = {"first_s": time.perf_counter() - start}
-    for _ in range(3):  # a CUDA graph is recorded in the second call
+    for _ in range(5):  # CUDA graphs are recorded in the second call, or in a later one
         step()
     if between:
         between()
@@ -150,7 +191,7 @@ def main() -> None:
     parser.add_argument("--checkout", type=Path, default=Path(__file__).resolve().parents[1])
     parser.add_argument("--lengths", default="4096,16384,131072")
     parser.add_argument("--modes", default="forward,training")
-    parser.add_argument("--ways", default="whole,pieces", help="of compiling")
+    parser.add_argument("--ways", default="whole,pieces", help=f"to compile, some of {', '.join(WAYS)}")
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument("--caches", type=Path, help="folder of compiler caches to keep and reuse")
     parser.add_argument("--patience", type=float, default=300, help="seconds for one process")
@@ -158,8 +199,11 @@ def main() -> None:
     given = parser.parse_args()
     if given.case:
         length, mode, way, size = given.case
-        print(json.dumps(case(int(length), mode, way == "whole", size)))
+        print(json.dumps(case(int(length), mode, way, size)))
         return
+    unknown = set(given.ways.split(",")) - set(WAYS)
+    if unknown:
+        parser.error(f"--ways has {', '.join(sorted(unknown))}: they must be some of {', '.join(WAYS)}")
     given.out.mkdir(parents=True, exist_ok=True)
     results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as cache:

@@ -40,7 +40,7 @@ from vcc.commands.options import call
 from vcc.data.features import Frame
 from vcc.errors import UsageError
 from vcc.files import one_at_a_time
-from vcc.hosts.long_input import Wrapped
+from vcc.hosts.forward.wrapped import Wrapped
 from vcc.qa.model import QaModel
 from vcc.qa.settings import QaSettings, keep_settings, load_settings
 from vcc.qa.windows import WindowReader

@@ -27,8 +27,8 @@ if TYPE_CHECKING:  # the table below, as type checkers read it; a test holds the
     from vcc.documents.document import read_document
     from vcc.encode import Host as Host
     from vcc.encode import encode as encode
-    from vcc.hosts.compile import compile as compile
-    from vcc.hosts.compile import compile_seconds as compile_seconds
+    from vcc.hosts.compiled.compile import compile as compile
+    from vcc.hosts.compiled.compile import compile_seconds as compile_seconds
     from vcc.version import __version__ as __version__
     from vcc.wrapping import unwrap as unwrap
     from vcc.wrapping import wrap as wrap
@@ -44,8 +44,8 @@ PUBLIC = {  # name: the file that defines it, and what it is called there if not
     "VccConfig": "vcc.config",
     "build_tree": "vcc.core.tree",
     "choose_cut": "vcc.core.cut",
-    "compile": "vcc.hosts.compile",
-    "compile_seconds": "vcc.hosts.compile",
+    "compile": "vcc.hosts.compiled.compile",
+    "compile_seconds": "vcc.hosts.compiled.compile",
     "encode": "vcc.encode",
     "flatten_tree": "vcc.core.tree",
     "join_vips": "vcc.core.vips",

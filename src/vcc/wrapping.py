@@ -1,4 +1,4 @@
-"""`vcc.wrap` and `vcc.unwrap`: what is wrapped how depends on the settings, which are of an encoder or of a decoder."""
+"""`vcc.wrap` and `vcc.unwrap`, for encoders, decoders and cross-attention: the type of the settings decides."""
 
 from typing import Any, TypeVar
 
@@ -20,7 +20,7 @@ def wrap(
 ) -> Model:
     """A model that reads long inputs, sharing its weights with `model`, which stays as it is.
 
-    With a `VccConfig` an encoder is compressed (`vcc.hosts.wrap` has what `max_length` and `tokenizer` are for); with a
+    With a `VccConfig` an encoder is compressed (see `vcc.hosts.wrap` for `max_length` and `tokenizer`). With a
     `DecoderConfig` a causal language model keeps its keys and values in trees, and an encoder-decoder, its encoder
     compressed or not, the keys and values of its cross-attention.
     """

@@ -21,7 +21,7 @@ from vcc.bench.stages import Profile, profile
 from vcc.commands.bench import bench
 from vcc.commands.options import call
 from vcc.errors import UsageError
-from vcc.hosts.bert import BertHost
+from vcc.hosts.families.bert import BertHost
 
 CPU = torch.device("cpu")
 TINY = BenchSettings(("vcc-bert", "bert"), (256, 768), "tiny", "fp32", "cpu", True)

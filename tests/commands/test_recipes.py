@@ -14,7 +14,7 @@ from tests.train import small
 from vcc.cli import COMMANDS, main
 from vcc.commands.options import call
 from vcc.data.example import Example
-from vcc.hosts.long_input import Wrapped
+from vcc.hosts.forward.wrapped import Wrapped
 from vcc.tasks import TASKS
 from vcc.train.checkpoint import checkpoints
 from vcc.train.draws import some_of

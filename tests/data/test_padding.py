@@ -11,7 +11,7 @@ from transformers import (
     DataCollatorWithPadding,
 )
 
-from tests.hosts.test_special_ids import tokenizer
+from tests.hosts.forward.test_special_ids import tokenizer
 from vcc.data.padding import WithVips
 
 LENGTHS = (5, 9, 2)

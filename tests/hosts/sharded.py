@@ -15,7 +15,7 @@ from torch.distributed.fsdp import fully_shard
 import vcc
 from tests.hosts.models import REAL, build, heads_of, ragged
 from tests.hosts.test_training import dropouts, language_model
-from vcc.hosts.long_input import find_encoder
+from vcc.hosts.forward.encoder import find_encoder
 
 FAMILIES = ("roberta", "t5", "modernbert", "bart")
 

@@ -8,7 +8,7 @@ from transformers import GPT2Config, GPT2Model, RobertaConfig
 
 import vcc
 from tests.hosts.models import ONE_EACH, REAL, build, one, ragged
-from vcc.hosts.long_input import CLASSES
+from vcc.hosts.made_classes import CLASSES
 from vcc.hosts.register import register_type
 
 

@@ -23,7 +23,7 @@ from tests.hosts.models import (
     states,
 )
 from vcc.errors import UsageError
-from vcc.hosts.long_input import find_encoder
+from vcc.hosts.forward.encoder import find_encoder
 
 FEW = ("bert", "modernbert", "t5", "bart")
 SOME = [(family, head) for family, head in SOME_HEADS if family in FEW]
@@ -159,7 +159,7 @@ def test_sentence_transformers_reads_through_a_wrapped_model(tmp_path: Path) -> 
     text = " ".join(["one"] * 100)
     vector = model.encode([text], convert_to_tensor=True)
     reader = model[0].auto_model
-    assert len(find_encoder(reader).last_report) == 3, "the compressed path ran"
+    assert len(find_encoder(reader).vcc_state.report) == 3, "the compressed path ran"
     given = words(text, return_tensors="pt", truncation=True, max_length=60)
     with torch.no_grad():
         expected = reader(**{name: given[name] for name in ("input_ids", "attention_mask")})[0].mean(1)

@@ -8,7 +8,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 import vcc
 from tests.hosts.models import OPEN, REAL, SEQ2SEQ, Batch, build, ragged
-from vcc.hosts import vip_rules
+from vcc.hosts.forward import vip_rules
 
 LM = "AutoModelForSeq2SeqLM"
 WAYS: dict[str, dict[str, Any]] = {

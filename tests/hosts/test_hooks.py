@@ -15,7 +15,7 @@ from torch import Tensor
 import vcc
 from tests.hosts.models import ONE_EACH, OPEN, REAL, SEQ2SEQ, build, difference, encoded, one, ragged
 from tests.train.test_distributed import command
-from vcc.hosts.long_input import find_encoder
+from vcc.hosts.forward.encoder import find_encoder
 
 NO_WINDOWS = replace(REAL, window_layers=0)
 
@@ -108,6 +108,21 @@ def test_layers_keep_their_name_and_base(family: str) -> None:
         assert type(ours).__name__ == type(theirs).__name__
     if family in SEQ2SEQ:
         assert [type(m) for m in wrapped.decoder.modules()] == [type(m) for m in model.decoder.modules()]
+
+
+@pytest.mark.parametrize("family", ["bert", "t5"])
+def test_nothing_of_ours_stays_on_an_unwrapped_model(family: str) -> None:
+    """Every module has the class and the attributes that it had, but for a note that transformers makes in a run."""
+
+    def attributes(model: Any) -> list[Any]:
+        noted = "_output_capturing_hooks_installed"
+        return [(name, type(module), vars(module).keys() - {noted}) for name, module in model.named_modules()]
+
+    model = build(family)
+    wrapped = vcc.compile(vcc.wrap(model, REAL))
+    wrapped(**ragged().arguments(family), output_hidden_states=True)  # runs eagerly, and leaves a report
+    assert wrapped.vcc_report()
+    assert attributes(vcc.unwrap(wrapped)) == attributes(model)
 
 
 LOAD = "import pickle, sys, vcc; model = pickle.load(open(sys.argv[1], 'rb')); print(type(model).__name__, model.vcc)"

@@ -21,15 +21,15 @@ from tests.hosts.models import (
     ragged,
     states,
 )
-from vcc.hosts.bart import longer_sinusoids
+from vcc.hosts.families.bart import longer_sinusoids
 
 LONG = 2 * TABLE + 21
 FIRST = {"bert": 0, "minilm": 0, "electra": 0, "bart": 2}  # the first place's row in the table; in RoBERTa's, 1
 REPEATING = tuple(family for family in WITH_TABLE if family != "pegasus")
 
 
-def reader_of(model: vcc.hosts.long_input.Wrapped) -> vcc.hosts.long_input.LongInputEncoder:
-    return vcc.hosts.long_input.find_encoder(model)
+def reader_of(model: vcc.hosts.forward.wrapped.Wrapped) -> vcc.hosts.forward.encoder.LongInputEncoder:
+    return vcc.hosts.forward.encoder.find_encoder(model)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

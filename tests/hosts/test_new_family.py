@@ -41,7 +41,7 @@ def distilbert() -> Iterator[Any]:
     module = types.ModuleType("vcc_distilbert")
     exec(compile(code_of(PAGE), str(PAGE), "exec"), module.__dict__)
     sys.modules[module.__name__] = module
-    register(eval(row_of(PAGE).replace("vcc.hosts.distilbert", module.__name__), {"Family": Family}))
+    register(eval(row_of(PAGE).replace("vcc.hosts.families.distilbert", module.__name__), {"Family": Family}))
     yield module.DistilBertHost
 
 

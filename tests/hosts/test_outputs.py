@@ -25,7 +25,7 @@ def test_hidden_states_of_some_layers(family: str) -> None:
     batch = ragged()
     for config in (REAL, vcc.VccConfig(**REAL.to_dict() | {"dense_below": 10_000})):
         wrapped = vcc.wrap(build(family), config)
-        reader = vcc.hosts.long_input.find_encoder(wrapped)
+        reader = vcc.hosts.forward.encoder.find_encoder(wrapped)
         given = {"input_ids": batch.ids, "attention_mask": batch.real, "vip_mask": batch.vips}
         with torch.no_grad():
             every = reader(**given, output_hidden_states=True).hidden_states

@@ -22,7 +22,8 @@ from tests.hosts.models import (
     heads_of,
     ragged,
 )
-from vcc.hosts.long_input import CLASSES, Wrapped
+from vcc.hosts.forward.wrapped import Wrapped
+from vcc.hosts.made_classes import CLASSES
 
 EVERYTHING = [(family, head) for family in FAMILIES for head in heads_of(family)]
 SOME = [(family, head) for family, head in EVERYTHING if family in ONE_EACH]

@@ -5,7 +5,7 @@ import torch
 
 import vcc
 from tests.hosts.models import FAMILIES, REAL, SEQ2SEQ, build, difference, one
-from vcc.hosts.long_input import find_encoder
+from vcc.hosts.forward.encoder import find_encoder
 
 # ModernBERT's local layers score without their window: how far a segment is does not tell whether it matters.
 LAYERS = [(family, layer) for family in FAMILIES for layer in range(3) if family != "modernbert" or layer == 0]

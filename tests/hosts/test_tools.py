@@ -135,9 +135,9 @@ def test_casting_a_model_that_shares_its_weights_is_said_loudly() -> None:
 def test_a_compiled_model_is_pickled_and_copied_without_its_graphs() -> None:
     batch = ragged()
     fast = vcc.compile(vcc.wrap(build("bert"), REAL))
-    vcc.hosts.long_input.find_encoder(fast).compiled_graphs.graphs["a bucket"] = lambda: None  # cannot be pickled
+    vcc.hosts.forward.encoder.find_encoder(fast).vcc_state.graphs.graphs["a bucket"] = lambda: None  # cannot be pickled
     for copied in (pickle.loads(pickle.dumps(fast)), copy.deepcopy(fast)):
-        graphs = vcc.hosts.long_input.find_encoder(copied).compiled_graphs
+        graphs = vcc.hosts.forward.encoder.find_encoder(copied).vcc_state.graphs
         assert graphs is not None and not graphs.graphs, "compiled, and nothing compiled yet"
     plain = vcc.unwrap(fast)
     assert difference(plain(**batch.inputs("bert")), build("bert")(**batch.inputs("bert"))) == 0

@@ -82,7 +82,7 @@ def same_gradients(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> bo
 
 def count_layer_runs(wrapped: Any) -> list[int]:
     """Grows by one whenever one of the encoder's layers runs its feed-forward part."""
-    reader, runs = vcc.hosts.long_input.find_encoder(wrapped), []
+    reader, runs = vcc.hosts.forward.encoder.find_encoder(wrapped), []
     last_parts = ("intermediate.dense", "mlp.Wi", "fc1", "DenseReluDense.wi", "DenseReluDense.wi_0")
     for name, module in reader.named_modules():
         if name.endswith(last_parts):
@@ -232,7 +232,7 @@ def test_lora_on_queries_and_values_trains(family: str, checkpointing: bool) -> 
     assert all(bool((p.grad != 0).any()) for p in encoder_b), "queries and values of every layer learn"
     assert losses[-1] < losses[0]
     merged = model.merge_and_unload()
-    assert isinstance(merged, vcc.hosts.long_input.Wrapped) and merged.vcc == REAL
+    assert isinstance(merged, vcc.hosts.forward.wrapped.Wrapped) and merged.vcc == REAL
 
 
 @pytest.mark.parametrize("family", ["roberta", "t5"])
@@ -270,7 +270,7 @@ def test_bf16_is_close_to_float32(family: str, way: str) -> None:
 
 
 def loss_and_logits(model: PreTrainedModel, family: str) -> Tensor:
-    extra = {"vip_mask": ragged().vips} if isinstance(model, vcc.hosts.long_input.Wrapped) else {}
+    extra = {"vip_mask": ragged().vips} if isinstance(model, vcc.hosts.forward.wrapped.Wrapped) else {}
     logits: list[Tensor] = []
     hook = model.register_forward_hook(lambda *args: logits.append(args[-1].logits.detach().float()))
     loss_of(model, family, **extra).backward()

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vcc.attention.parts import attend_unmasked
 from vcc.attention.scoring import Scoring, local_bias
+from vcc.attention.unmasked import attend_unmasked
 from vcc.core.rows import Rows, log_counts
 
 FOLDED = 8  # extra head dimensions for the bias per key; flash kernels need a multiple of 8

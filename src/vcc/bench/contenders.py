@@ -12,7 +12,7 @@ from transformers.models.led.modeling_led import LEDEncoder
 
 from vcc.checkout import has_research, research
 from vcc.config import VccConfig
-from vcc.hosts.compile import compile_seconds
+from vcc.hosts.compiled.compile import compile_seconds
 from vcc.hosts.wrap import wrap
 
 PADDING = 13  # tokens at the end of our input, so that its padding is real and its length is not a round one

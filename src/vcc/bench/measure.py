@@ -16,7 +16,7 @@ from vcc.bench.contenders import OURS, SIZES, Kernels, attention_of, build, inpu
 from vcc.bench.kernels import Kernel, busiest
 from vcc.bench.settings import BenchSettings
 from vcc.errors import is_out_of_memory
-from vcc.hosts.compile import compile as compile_ours
+from vcc.hosts.compiled.compile import compile as compile_ours
 
 Result = TypeVar("Result")
 FILL = 0.5  # seconds of repeated runs

@@ -12,7 +12,7 @@ import torch
 from vcc.bench.contenders import OURS
 from vcc.bench.measure import BenchCell, alone, clock, measure, prepare, wait
 from vcc.bench.settings import BenchSettings
-from vcc.hosts.long_input import find_encoder
+from vcc.hosts.forward.encoder import find_encoder
 
 RUNS = 5
 FUNCTIONS = {  # of vcc/encode.py

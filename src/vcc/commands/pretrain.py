@@ -11,7 +11,7 @@ from vcc.commands.options import at_least
 from vcc.data.corpus import prepare, split_documents
 from vcc.data.pretrain import MaskedLM, PretrainDataset, SpanCorruption
 from vcc.errors import UsageError
-from vcc.hosts.long_input import Wrapped
+from vcc.hosts.forward.wrapped import Wrapped
 from vcc.hosts.quiet import quiet
 from vcc.tasks.pretraining import PRETRAININGS
 from vcc.train.draws import MaskedSequences

@@ -9,7 +9,7 @@ Layouts, chosen by the tokenizer itself:
 Everything before the document is VIP: the question, the CLS token that heads read, the separators.
 
 Multiple choice is one row, as in the paper, with the question and all choices as VIPs. Each choice is closed by a
-separator of its own, whose state its score is read from (`vcc/hosts/choices.py`):
+separator of its own, whose state its score is read from (`vcc/hosts/forward/choices.py`):
 
     BERT      [CLS] question [SEP] choice [SEP] choice [SEP] document [SEP]
     RoBERTa   <s> question </s></s> choice </s> choice </s></s> document </s>

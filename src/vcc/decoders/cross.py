@@ -18,10 +18,10 @@ from vcc.decoders.interface import plain_attention, real_columns, step
 from vcc.decoders.layer import TreeLayer
 from vcc.decoders.model import TreeReport
 from vcc.decoders.recorded_step import StepCache
+from vcc.decoders.wrap import rename_attention
 from vcc.errors import ModelError
 from vcc.hosts import PREFIX as WRAPPED
-from vcc.hosts.instance_forwards import put_on, take_off
-from vcc.hosts.wrap import share_weights
+from vcc.hosts.changed_copy import changed_copy
 
 PREFIX = "vcc_cross_"
 FAMILIES = ("t5", "mt5", "bart", "pegasus")  # they hand the cache's own keys to the attention function
@@ -181,31 +181,22 @@ def wrap_cross(model: Model, settings: DecoderConfig) -> Model:
             f"cannot put a tree under the cross-attention of {type(model).__name__}; it works for {', '.join(FAMILIES)}"
             + (": T5Gemma joins the keys of both attentions in its own code" if kind.startswith("t5gemma") else "")
         )
-    wrapped: Any = share_weights(model)
-    hooks = take_off(wrapped)
-    rename_attention(wrapped, with_cross_trees)
     body = {"cross_settings": settings, "plain_class": type(model), "__module__": type(model).__module__}
     body["forward"] = with_recorded_steps(type(model).forward)
-    wrapped.__class__ = type(type(model).__name__, (CrossTrees, type(model)), body)
-    put_on(hooks)
-    return wrapped
+
+    def change(copied: Any) -> None:
+        rename_attention(copied, with_cross_trees)
+        copied.__class__ = type(type(model).__name__, (CrossTrees, type(model)), body)
+
+    return changed_copy(model, change)
 
 
 def unwrap_cross(model: Model) -> Model:
     """The model without these trees, sharing its weights; another comes back as it is."""
-    if not isinstance(model, CrossTrees):
-        return model
-    plain: Any = share_weights(model)
-    hooks = take_off(plain)
-    plain.__dict__.pop("last_cache", None)
-    plain.__class__ = type(model).plain_class  # type: ignore[attr-defined]
-    rename_attention(plain, lambda name: (name or "sdpa").removeprefix(PREFIX))
-    put_on(hooks)
-    return plain
 
+    def change(copied: Any) -> None:
+        copied.__dict__.pop("last_cache", None)
+        copied.__class__ = type(model).plain_class  # type: ignore[attr-defined]
+        rename_attention(copied, lambda name: (name or "sdpa").removeprefix(PREFIX))
 
-def rename_attention(model: Any, rename: Any) -> None:
-    for module in model.modules():
-        own = module.__dict__.get("config")
-        if own is not None and (name := rename(own._attn_implementation)) != own._attn_implementation:
-            own._attn_implementation_internal = name
+    return changed_copy(model, change) if isinstance(model, CrossTrees) else model

@@ -1,5 +1,5 @@
-"""The wrapped classes of a decoder family, made from its row when it is first asked for, and entered into transformers'
-Auto classes."""
+"""The wrapped classes of a decoder family, made from its row when the family is first used, and entered into
+transformers' Auto classes."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ WRAPPED: dict[type, Any] = {}  # Hugging Face's classes -> ours
 
 
 def register_type(model_type: str | None) -> None:
-    """The family of a model type, "llama" or "vcc-llama"; a type that is not in the table is left alone."""
+    """Register the family of a model type, "llama" or "vcc-llama"; a type that is not in the table is ignored."""
     family = find_decoder(model_type)
     if family is not None:
         register(family)

@@ -1,5 +1,6 @@
 """`wrap_decoder` and `unwrap_decoder`: the same weights as a model with trees and as the untouched one."""
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from transformers import PreTrainedModel
@@ -10,8 +11,8 @@ from vcc.decoders.interface import PREFIX as ATTENTION_PREFIX
 from vcc.decoders.model import TreeDecoder, check_decoder
 from vcc.decoders.register import WRAPPED, register_type
 from vcc.errors import ModelError
-from vcc.hosts.instance_forwards import put_on, take_off
-from vcc.hosts.wrap import become, share_weights
+from vcc.hosts.changed_copy import changed_copy
+from vcc.hosts.made_classes import change_class, configs, restore_classes, wrap_configs
 
 Model = TypeVar("Model", bound=PreTrainedModel)
 
@@ -27,39 +28,30 @@ def wrap_decoder(model: Model, config: DecoderConfig) -> Model:
             f"cannot put a tree under {type(model).__name__}; the decoders that can be wrapped are {known}"
         )
     check_decoder(model)
-    wrapped: Any = share_weights(model)
-    hooks = take_off(wrapped)
-    for module in wrapped.modules():
-        own = module.__dict__.get("config")
-        if own is not None and type(own) in WRAPPED:
-            become(own, WRAPPED[type(own)])
-            own.vcc = config
-    wrapped.__class__ = WRAPPED[type(model)]
-    wrapped.enter_trees()
-    put_on(hooks)
-    return wrapped
+
+    def change(copied: Any) -> None:
+        wrap_configs(copied, WRAPPED, config)
+        change_class(copied, WRAPPED)
+        copied.enter_trees()
+
+    return changed_copy(model, change)
 
 
 def unwrap_decoder(model: Model) -> Model:
     """The untouched Hugging Face model, sharing its weights; a model that is not wrapped comes back as it is."""
-    if not isinstance(model, TreeDecoder):
-        return model
-    plain: Any = share_weights(model)
-    hooks = take_off(plain)
-    original = {wrapped: hf for hf, wrapped in WRAPPED.items()}
-    plain.__dict__.pop("last_cache", None)
-    for module in plain.modules():
-        if type(module) in original:
-            module.__class__ = original[type(module)]
-        own = module.__dict__.get("config")
-        if own is None:
-            continue
-        if type(own) in original:
-            become(own, original[type(own)])
-            own.__dict__.pop("vcc", None)
-        own._attn_implementation_internal = (own._attn_implementation or "").removeprefix(ATTENTION_PREFIX) or None
-    put_on(hooks)
-    return plain
+
+    def change(copied: Any) -> None:
+        copied.__dict__.pop("last_cache", None)
+        restore_classes(copied, WRAPPED)
+        rename_attention(copied, lambda name: (name or "").removeprefix(ATTENTION_PREFIX) or None)
+
+    return changed_copy(model, change) if isinstance(model, TreeDecoder) else model
+
+
+def rename_attention(model: Any, rename: Callable[[str | None], str | None]) -> None:
+    """Choose other attention functions in place, without the checks that a public setter makes."""
+    for config in configs(model):
+        config._attn_implementation_internal = rename(config._attn_implementation)
 
 
 def is_decoder(model: Any) -> bool:

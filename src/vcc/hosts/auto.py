@@ -1,8 +1,8 @@
 """Saved wrapped models load through transformers' Auto classes after `import vcc`, which does not import transformers.
 
-That takes seconds, so it waits: when transformers' table of configurations is imported it gets a door for our names,
-and whoever looks up one of them, such as "vcc-bert", has the wrapped classes of that family made and entered. Likewise
-PEFT: where it knows what to adapt in a family, it is told that a wrapped model has the same modules.
+Importing it takes seconds, so we wait until someone else does: then transformers' table of configurations gets a dict
+that knows our names, and looking up one of them, such as "vcc-bert", makes and enters the wrapped classes of that
+family. PEFT's tables of what to adapt in a family get rows for its wrapped models in the same way.
 """
 
 import importlib
@@ -19,8 +19,8 @@ from vcc.hosts import PREFIX
 REGISTERS = ("vcc.hosts.register", "vcc.decoders.register")  # each makes the wrapped classes of its own families
 
 
-class Door(dict[str, Any]):
-    """What others have registered with the table; its lookups ask first whether a name is in here."""
+class RegisteredTypes(dict[str, Any]):
+    """What was registered with the table, which looks here first; our families are registered on their first lookup."""
 
     def __contains__(self, name: object) -> bool:
         if isinstance(name, str) and name.startswith(PREFIX):
@@ -29,7 +29,7 @@ class Door(dict[str, Any]):
         return super().__contains__(name)
 
 
-class Waiting(MetaPathFinder):
+class AfterImport(MetaPathFinder):
     """Changes a module right after its import, once."""
 
     def __init__(self, name: str, change: Callable[[Any], None]) -> None:
@@ -51,12 +51,12 @@ class Waiting(MetaPathFinder):
         return spec
 
 
-def open_door(table: Any) -> None:
-    table.CONFIG_MAPPING._extra_content = Door(table.CONFIG_MAPPING._extra_content)
+def add_types(table: Any) -> None:
+    table.CONFIG_MAPPING._extra_content = RegisteredTypes(table.CONFIG_MAPPING._extra_content)
 
 
 def name_adapters(constants: Any) -> None:
-    """Each of PEFT's tables of what to adapt by default, for the wrapped models of the families it has."""
+    """Copy the rows of PEFT's tables of default targets to the wrapped models of the same families."""
     families = importlib.import_module("vcc.hosts.families").FAMILIES
     for name, table in vars(constants).items():
         if name.startswith("TRANSFORMERS_MODELS_TO_") and isinstance(table, dict):
@@ -65,15 +65,15 @@ def name_adapters(constants: Any) -> None:
 
 
 TABLES: dict[str, Callable[[Any], None]] = {
-    "transformers.models.auto.configuration_auto": open_door,
+    "transformers.models.auto.configuration_auto": add_types,
     "peft.utils.constants": name_adapters,
 }
 
 
 def enter() -> None:
-    """Now if a table is there, else when it comes."""
+    """Change the tables that are imported already now, the others after their import."""
     for name, change in TABLES.items():
         if name in sys.modules:
             change(sys.modules[name])
         else:
-            sys.meta_path.insert(0, Waiting(name, change))
+            sys.meta_path.insert(0, AfterImport(name, change))

@@ -1,8 +1,8 @@
-"""Tools that put a `forward` of their own on a module, in the way of the one of its class.
+"""Forwards that tools put on a module itself, in place of its class's.
 
-Accelerate moves weights to where they are needed so (`device_map`, `cpu_offload`), and casts the output of a model that
-it has prepared. A copy of such a module with another class would run the old class's forward, without a word. So what
-accelerate put there is taken off the copy and put on again, around the new class's forward; anything else is refused.
+Accelerate does so to move weights to where they are needed (`device_map`, `cpu_offload`), and to cast the output of a
+model that it has prepared. A copy of such a module with another class would silently run the old class's forward. So we
+remove accelerate's forwards from the copy and put them on again around the new class's; any other raises.
 """
 
 import warnings
@@ -17,13 +17,13 @@ ON_INSTANCES = ("forward", "_old_forward", "_original_forward", "_hf_hook", "_is
 
 
 def put_there(model: nn.Module) -> dict[int, Any]:
-    """All that tools have put on the modules, by id: a deep copy with this as its memo shares it."""
+    """All that tools have put on the modules, by id: a deep copy with this memo shares it."""
     found = (module.__dict__[name] for module in model.modules() for name in ON_INSTANCES if name in module.__dict__)
     return {id(each): each for each in found}
 
 
 def check_forwards(model: nn.Module) -> None:
-    """Refuse a model with a forward on a module that nobody knows how to put on again."""
+    """Raise if a module has a forward of its own that we cannot put on again."""
     for name, module in model.named_modules():
         if "forward" in module.__dict__ and not {"_hf_hook", "_original_forward"} & module.__dict__.keys():
             raise ModelError(
@@ -32,12 +32,17 @@ def check_forwards(model: nn.Module) -> None:
             )
 
 
+def has_hooks(model: nn.Module) -> bool:
+    """Whether accelerate moves or casts something in this model."""
+    return any("_hf_hook" in module.__dict__ for module in model.modules())
+
+
 def take_off(model: nn.Module) -> Mapping[nn.Module, Any]:
     """Leave the modules with the forward of their class. -> accelerate's hooks, by module."""
     if "_original_forward" in model.__dict__:
         warnings.warn(
             "the model was prepared by accelerate; this one, made of it, is not: pass it to accelerator.prepare",
-            stacklevel=4,
+            stacklevel=5,  # of vcc.wrap's caller
         )
     hooks: dict[nn.Module, Any] = {}
     for module in model.modules():
@@ -49,7 +54,7 @@ def take_off(model: nn.Module) -> Mapping[nn.Module, Any]:
 
 
 def put_on(hooks: Mapping[nn.Module, Any]) -> None:
-    """Accelerate's hooks around the forward that the modules have now. Their weights are where they should be."""
+    """Put accelerate's hooks around the forwards that the modules have now; their weights stay where they are."""
     if not hooks:
         return
     from accelerate.hooks import add_hook_to_module

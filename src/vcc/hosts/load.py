@@ -1,6 +1,6 @@
-"""Saved models and tokenizers, checked: what loads is what was saved, or there is one typed error.
+"""Load saved models and tokenizers as they were saved, or raise a `ModelError`.
 
-transformers fills weights that a file lacks with random numbers and says so in a log. Here that is an error, unless
+transformers fills weights that a file lacks with random numbers and only logs it. Here that is an error, unless
 training asks for a new head.
 """
 
@@ -47,7 +47,7 @@ def load_config(name: str | Path, *, local: bool = False) -> Any:
 
 
 def load_tokenizer(name: str | Path, *, local: bool = False) -> Any:
-    """The tokenizer in a folder, or of the hub. One that knows no word is refused: it would read nothing."""
+    """The tokenizer in a folder, or of the hub. One that knows no word raises: it would read nothing."""
     check_files(name)
     with refusing("tokenizer", name):
         tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=local, trust_remote_code=False)
@@ -133,7 +133,7 @@ def check_finite(name: str | Path, model: PreTrainedModel) -> None:
 
 
 def check_files(name: str | Path) -> None:
-    """What can be told of a folder before the libraries look into it; a name of the hub passes."""
+    """Check a folder before the libraries look into it; a name of the hub passes."""
     folder = Path(name)
     files = {path.name: path for path in folder.iterdir() if path.exists()} if folder.is_dir() else {}
     for path in files.values():
@@ -160,7 +160,7 @@ def check_json(path: Path) -> None:
 
 @contextmanager
 def refusing(what: str, name: str | Path) -> Iterator[None]:
-    """A damaged file can fail anywhere inside the libraries: all of it is one kind of error."""
+    """A damaged file can fail anywhere inside the libraries: every failure becomes a `ModelError`."""
     try:
         with quietly():
             yield

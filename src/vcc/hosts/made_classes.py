@@ -1,24 +1,28 @@
-"""Classes that are made from Hugging Face's when they are first asked for, and that pickle finds again by name."""
+"""Classes made from Hugging Face's when a family is first used: their table, and how objects change from one to the
+other."""
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from transformers.utils.output_capturing import _CAN_RECORD_REGISTRY
 
 from vcc.config import Settings
 
+# Hugging Face class -> wrapped class, of configurations, models and layers alike; filled by `vcc.hosts.register`.
+CLASSES: dict[type, type] = {}
+
 
 class WithSettings:
-    """Mixed into Hugging Face's configurations: `vcc` holds the settings as plain values, however they are given, also
-    at load, `from_pretrained(folder, vcc=VccConfig(...))`."""
+    """Mixed into Hugging Face's configurations: `vcc` always holds the settings as plain values, also those given at
+    load, `from_pretrained(folder, vcc=VccConfig(...))`."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value.to_dict() if name == "vcc" and isinstance(value, Settings) else value)
 
 
 def keep(module: str, table: dict[type, Any], hf_class: type, wrapped: type) -> Any:
-    """Enter a wrapped class into a table, and into a module under a name that pickle finds it by."""
+    """Enter a wrapped class into a table, and into a module under the name by which pickle finds it."""
     wrapped.__module__, wrapped.__qualname__ = module, f"Vcc{hf_class.__name__}"
     setattr(sys.modules[module], wrapped.__qualname__, wrapped)
     table[hf_class] = wrapped
@@ -33,7 +37,7 @@ def record_alike(hf_class: Any, wrapped: type) -> None:
 
 
 def find(module: str, name: str, register: Callable[[Any], None], families: Iterable[Any]) -> Any:
-    """A class that a pickle asks for, maybe of a family that nobody has asked for yet."""
+    """A class by its name, as pickle looks it up; families that were not used yet are registered first."""
     if name.startswith("Vcc"):
         for family in families:
             register(family)
@@ -41,3 +45,37 @@ def find(module: str, name: str, register: Callable[[Any], None], families: Iter
         if name in made:
             return made[name]
     raise AttributeError(f"module {module!r} has no attribute {name!r}")
+
+
+def change_class(value: Any, classes: Mapping[type, type]) -> bool:
+    """Give a module or a configuration the class that the table has for its own. -> whether there was one."""
+    new = classes.get(type(value))
+    if new is None:
+        return False
+    value.__class__ = new
+    value.__dict__.pop("model_type", None)  # a configuration's is that of its class, whatever file it came from
+    return True
+
+
+def wrap_configs(model: Any, classes: Mapping[type, type], settings: Settings) -> list[Any]:
+    """Turn the configurations inside a model into wrapped ones with these settings. -> those that were."""
+    changed = [config for config in configs(model) if change_class(config, classes)]
+    for config in changed:
+        config.vcc = settings
+    return changed
+
+
+def restore_classes(model: Any, classes: Mapping[type, type]) -> None:
+    """Give modules and configurations Hugging Face's classes back."""
+    original = {ours: hf_class for hf_class, ours in classes.items()}
+    for module in model.modules():
+        change_class(module, original)
+    for config in configs(model):
+        if change_class(config, original):
+            config.__dict__.pop("vcc", None)
+
+
+def configs(model: Any) -> list[Any]:
+    """The configurations that the modules of a model hold, each once."""
+    held = [module.__dict__.get("config") for module in model.modules()]
+    return list({id(config): config for config in held if config is not None}.values())

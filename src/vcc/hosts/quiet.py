@@ -1,4 +1,4 @@
-"""No bars and remarks of Hugging Face's libraries between what we tell a person."""
+"""Silence the progress bars and log messages of Hugging Face's libraries."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ def quiet() -> None:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """While the block runs; after it they speak as before."""
+    """Within the block; afterwards they log as before."""
     from huggingface_hub.utils import logging as hub
     from transformers.utils import logging as transformers
 

@@ -1,4 +1,4 @@
-"""The wrapped classes of a family, made from its row in the table when it is first asked for, and entered into
+"""The wrapped classes of a family, made from its row in the table when the family is first used, and entered into
 transformers' Auto classes."""
 
 import importlib
@@ -10,12 +10,12 @@ from transformers.models.auto import configuration_auto, modeling_auto
 
 from vcc.hosts import PREFIX
 from vcc.hosts.families import FAMILIES, Family, find_family
-from vcc.hosts.heads import Seq2Seq, WithHead
-from vcc.hosts.layer import HookedLayer
-from vcc.hosts.long_input import CLASSES, VIP_NAMES, LongInputEncoder
-from vcc.hosts.made_classes import WithSettings, find, keep, record_alike
+from vcc.hosts.families.layer import HookedLayer
+from vcc.hosts.forward.encoder import LongInputEncoder
+from vcc.hosts.forward.heads import VIP_NAMES, Seq2Seq, WithHead
+from vcc.hosts.made_classes import CLASSES, WithSettings, find, keep, record_alike
 
-# Each Auto class with its table of names, and how the VIPs are found when the user does not name them.
+# Each Auto class with its table of names, and the rule for VIPs that the caller does not name.
 HEADS: dict[str, tuple[str, str | None]] = {
     "AutoModel": ("MODEL_MAPPING_NAMES", None),
     "AutoModelForMaskedLM": ("MODEL_FOR_MASKED_LM_MAPPING_NAMES", "mask"),
@@ -29,7 +29,7 @@ HEADS: dict[str, tuple[str, str | None]] = {
 
 
 def register_type(model_type: str | None) -> None:
-    """The family of a model type, "bert" or "vcc-bert"; a type that is not in the table is left alone."""
+    """Register the family of a model type, "bert" or "vcc-bert"; a type that is not in the table is ignored."""
     family = find_family(model_type)
     if family is not None:
         register(family)
@@ -50,7 +50,7 @@ def register(family: Family) -> None:
         __name__, CLASSES, hf_config, type(f"Vcc{hf_config.__name__}", (WithSettings, hf_config), settings)
     )
     AutoConfig.register(config.model_type, config)
-    # Hugging Face knows layers that must not be split by their name, and layers whose output it records by their base.
+    # Hugging Face finds layers that must not be split by name, and layers whose output it records by base class.
     keep(
         __name__,
         CLASSES,
@@ -100,7 +100,7 @@ def __getattr__(name: str) -> Any:
 
 
 def known_classes() -> list[str]:
-    """The names of all Hugging Face models that can be wrapped, without importing them."""
+    """The names of all Hugging Face classes that can be wrapped, without importing them."""
     tables = [getattr(modeling_auto, table) for table, _ in HEADS.values()]
     names = {table.get(family.model_type) for table in tables for family in FAMILIES}
     return sorted({*(name for name in names if isinstance(name, str)), *(family.encoder for family in FAMILIES)})

@@ -25,7 +25,8 @@ from vcc.data.features import Frame, tokenize_text
 from vcc.data.framing import framed, framed_places
 from vcc.encode import Step, Watch, ask, read_once
 from vcc.errors import ModelError, UsageError
-from vcc.hosts.long_input import Wrapped, find_encoder
+from vcc.hosts.forward.encoder import find_encoder
+from vcc.hosts.forward.wrapped import Wrapped
 from vcc.qa.calibration import Calibration
 from vcc.qa.clauses import CLAUSES
 from vcc.qa.second_look import Looks, best_nodes, for_clauses, for_short_texts, look_again

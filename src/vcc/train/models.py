@@ -13,10 +13,10 @@ from vcc.config import VccConfig
 from vcc.data.example import Head
 from vcc.errors import UsageError
 from vcc.hosts import load
-from vcc.hosts.choices import in_one_sequence
-from vcc.hosts.compile import compile as compile_ours
+from vcc.hosts.compiled.compile import compile as compile_ours
 from vcc.hosts.families import FAMILIES, Positions, find_family
-from vcc.hosts.long_input import Wrapped
+from vcc.hosts.forward.choices import in_one_sequence
+from vcc.hosts.forward.wrapped import Wrapped
 from vcc.hosts.wrap import unwrap, wrap
 from vcc.tasks.paper import Compression, paper_compression
 from vcc.tasks.task import Task

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from vcc.data.example import Example, Head, Prediction
 from vcc.files import write_whole
-from vcc.hosts.long_input import Wrapped
+from vcc.hosts.forward.wrapped import Wrapped
 from vcc.tasks.paper import Result
 from vcc.tasks.task import Task
 

@@ -13,7 +13,7 @@ from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from transformers import PreTrainedModel
 
 from vcc.errors import UsageError
-from vcc.hosts.long_input import LongInputEncoder
+from vcc.hosts.forward.encoder import LongInputEncoder
 from vcc.train.processes import world_size
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from vcc.hosts.long_input import Wrapped
+from vcc.hosts.forward.wrapped import Wrapped
 from vcc.train.processes import gathered
 
 

@@ -8,7 +8,7 @@ import torch
 
 import vcc
 from tests.hosts.models import FAMILIES, ONE_EACH, REAL, SOME_HEADS, WITH_TABLE, build, difference, one, ragged
-from vcc.hosts.break_even import CPU, RULES, Rule, rows_seen, worth_compressing
+from vcc.hosts.forward.break_even import CPU, RULES, Rule, rows_seen, worth_compressing
 
 
 @pytest.mark.parametrize("dense_below", ["auto", 46])

@@ -1,8 +1,8 @@
-"""Which token separates texts and which one is masked, as this very model has them.
+"""The separator and the mask token of this very model.
 
 Models of one family differ: BERT's separator is 102, SciBERT's 103, that of multilingual MiniLM, a BERT too, 2. A wrong
-one finds wrong VIPs without a word, so nothing is taken from the family: the configuration tells, or the tokenizer that
-the model was stored with, or the person.
+one silently finds wrong VIPs, so nothing is taken from the family: it is the configuration's, or that of the tokenizer
+stored with the model, or the caller's.
 """
 
 from typing import Any, Literal
@@ -16,7 +16,7 @@ Kind = Literal["mask", "sep"]
 
 
 def special_id(kind: Kind, config: Any, family: Family) -> int | None:
-    """The id of the model's mask token or separator; None if nobody tells. What is found is kept in `config`."""
+    """The id of the model's mask token or separator, or None if it is unknown. What is found is kept in `config`."""
     known = getattr(config, f"{kind}_token_id", None)
     if known is None and not torch.compiler.is_compiling():  # a compiled graph cannot read files
         tokenizer = own_tokenizer(getattr(config, "name_or_path", ""))
@@ -37,7 +37,7 @@ def note_special_ids(config: Any, tokenizer: Any) -> None:
 
 
 def own_tokenizer(name: str) -> Any:
-    """The tokenizer of the folder or of the name that a model was loaded from, if it is on this machine."""
+    """The tokenizer from the folder or name that a model was loaded from, if it is on this machine."""
     from transformers import AutoTokenizer
 
     if not name:

@@ -1,29 +1,32 @@
-"""The table of families: a row each. It names Hugging Face's classes and our hosts, and imports neither."""
+"""The families of encoders: the table, a row each, and a file for each adapter (`Host`) around their models.
+
+The table names Hugging Face's classes and our hosts, and imports neither.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
 
 from vcc.hosts import PREFIX
 
-# "table": learned, from its first row on (BART's table tells which); "after padding": learned, from the row behind the
-# padding token's on, as RoBERTa has them; "relative": only distances matter, so that no length is too long.
+# "table": learned, from the first row on (BART's table says which that is); "after padding": learned, from the row
+# behind the padding token's on, as in RoBERTa; "relative": only distances matter, and no length is too long.
 Positions = Literal["table", "after padding", "sinusoids", "rotary", "relative"]
 
 
 @dataclass(frozen=True)
 class Family:
-    """What one family of Hugging Face models is made of, and what its configurations do not tell."""
+    """The classes of one family of Hugging Face models, and what its configurations do not say."""
 
     model_type: str
     encoder: str  # the class whose forward embeds the tokens and runs the encoder layers
     layer: str  # the class of these layers
-    host: str  # "module:Class" of the host around the encoder, imported when the family is asked for
+    host: str  # "module:Class" of the host around the encoder, imported when the family is first used
     positions: Positions = "table"
     pre_norm: bool = False  # layers normalise what they read, and the encoder its last output
     ends_with_separator: bool = True  # the token that ends a text also stands between two
 
 
-BERT, T5, BART = "vcc.hosts.bert:BertHost", "vcc.hosts.t5:T5Host", "vcc.hosts.bart:BartHost"
+BERT, T5, BART = "vcc.hosts.families.bert:BertHost", "vcc.hosts.families.t5:T5Host", "vcc.hosts.families.bart:BartHost"
 
 FAMILIES: tuple[Family, ...] = (
     Family("bert", "BertModel", "BertLayer", BERT, ends_with_separator=False),
@@ -43,7 +46,7 @@ FAMILIES: tuple[Family, ...] = (
         "modernbert",
         "ModernBertModel",
         "ModernBertEncoderLayer",
-        "vcc.hosts.modernbert:ModernBertHost",
+        "vcc.hosts.families.modernbert:ModernBertHost",
         "rotary",
         pre_norm=True,
     ),

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 import vcc
 from tests.hosts.models import REAL, build, ragged
 from vcc.hosts.families import find_family
-from vcc.hosts.special_ids import special_id
+from vcc.hosts.forward.special_ids import special_id
 
 UNKNOWN = {"sep_token_id": None, "mask_token_id": None, "eos_token_id": None}
 QUESTIONS = "AutoModelForQuestionAnswering"
@@ -68,7 +68,7 @@ def test_ids_stay_when_the_vocabulary_grows(family: str, tmp_path: Path) -> None
 @pytest.mark.parametrize(("head", "word"), [(QUESTIONS, "separator"), ("AutoModelForMaskedLM", "mask token")])
 def test_what_nobody_tells_is_refused(head: str, word: str) -> None:
     wrapped, batch = vcc.wrap(build("bert", head, **UNKNOWN), REAL), ragged()
-    with pytest.raises(ValueError, match=f"nobody tells this model's {word}.*_token_id.*tokenizer=.*vip_mask"):
+    with pytest.raises(ValueError, match=f"this model's {word} is unknown.*_token_id.*tokenizer=.*vip_mask"):
         wrapped(batch.ids, batch.real)
     with torch.no_grad():
         wrapped(batch.ids, batch.real, vip_mask=batch.vips)

@@ -15,11 +15,10 @@ from transformers import PreTrainedModel
 
 import vcc
 from tests.hosts.models import ONE_EACH, REAL, SEQ2SEQ, SHALLOW, Batch, build, difference, encoded, one, ragged
-from vcc.errors import UsageError
-from vcc.hosts import pieces
-from vcc.hosts.long_input import find_encoder
-from vcc.hosts.pieces import Pieces
-from vcc.hosts.warm_up import warm_up
+from vcc.hosts.compiled import pieces
+from vcc.hosts.compiled.pieces import CompiledPieces
+from vcc.hosts.forward.encoder import find_encoder
+from vcc.hosts.forward.request import LongInput
 
 SETTINGS = vcc.VccConfig(scales=(8, 1), budget=(3,), window=12, window_layers=1, explore=0.0, dense_below=0)
 
@@ -93,11 +92,11 @@ def test_compiled_inference_adds_to_the_tree_in_place_and_training_does_not() ->
 
 def test_compiled_attention_knows_the_counts_of_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a GPU attends to many rows without a mask; torch 2.11 says that it exports while it compiles."""
-    from vcc.attention import parts, sdpa
+    from vcc.attention import sdpa, unmasked
 
     monkeypatch.setattr(sdpa, "cudnn_masks", lambda q: True)
     for limit in ("MANY_ROWS", "MANY_WINDOWS", "FEW"):
-        monkeypatch.setattr(parts, limit, 1)
+        monkeypatch.setattr(unmasked, limit, 1)
     with torch.no_grad():
         names = operations(shallow("bert"), ragged())
     assert any("vcc.fused_attention" in name for name in names) and not any("scaled_dot" in name for name in names)
@@ -205,8 +204,8 @@ def test_vcc_compile_shares_graphs_between_similar_lengths(family: str, whole: b
 @pytest.mark.slow
 @NOT_EARLIER
 def test_compiled_attention_without_a_mask_equals_that_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ways of attention/parts.py, which run on a GPU when many rows are compiled, as compiled for this machine."""
-    from vcc.attention import parts, sdpa
+    """attention/unmasked.py, which runs on a GPU when many rows are compiled, as compiled for this machine."""
+    from vcc.attention import sdpa, unmasked
 
     def gradients(model: Any) -> list[torch.Tensor]:
         encoded(model(**ragged().arguments("roberta")))[ragged().real != 0].square().mean().backward()
@@ -215,10 +214,10 @@ def test_compiled_attention_without_a_mask_equals_that_with_one(monkeypatch: pyt
     expected = gradients(shallow("roberta"))
     monkeypatch.setattr(sdpa, "cudnn_masks", lambda q: torch.compiler.is_compiling())
     for limit in ("MANY_ROWS", "MANY_WINDOWS", "FEW"):
-        monkeypatch.setattr(parts, limit, 1)
+        monkeypatch.setattr(unmasked, limit, 1)
     for uneven in (False, True):  # windows by the first way, then by the second
         if uneven:
-            monkeypatch.setattr(parts, "FEW", 1000)
+            monkeypatch.setattr(unmasked, "FEW", 1000)
         torch._dynamo.reset()
         actual = gradients(vcc.compile(shallow("roberta")))
         assert len(actual) == len(expected)
@@ -272,28 +271,29 @@ def test_layers_of_a_kind_are_compiled_once_with_the_same_numbers(
     assert encoder.host.num_layers > kinds, "one of each kind would show nothing"
     counter = CompileCounterWithBackend("aot_eager")
     found = []
-    for run in (type(encoder).encode_inputs, Pieces(counter)):
+    for run in (type(encoder).encode_inputs, CompiledPieces(counter)):
         wrapped.zero_grad()
         for _ in range(2):
             with torch.set_grad_enabled(learning):
-                real, vips = batch.real != 0, batch.vips != 0
-                hidden = run(encoder, {"input_ids": batch.ids}, real, vips, encoder.vcc_settings)[1][real]
+                given = LongInput({"input_ids": batch.ids}, batch.real != 0, batch.vips != 0)
+                hidden = run(encoder, given, encoder.vcc_state.settings)[1][given.real]
         if learning:
             hidden.square().sum().backward()
         gradients = [p.grad.clone() for p in wrapped.parameters() if p.grad is not None]
         found.append((hidden.detach(), gradients))
-    (expected, slopes), (actual, same_slopes) = found
-    assert difference(actual, expected) < 1e-10 and len(slopes) == len(same_slopes)
-    largest = max([float(slope.abs().max()) for slope in slopes], default=1.0)
-    assert all(float((a - b).abs().max()) < 1e-10 * largest for a, b in zip(same_slopes, slopes, strict=True))
+    (expected, gradients), (actual, same_gradients) = found
+    assert difference(actual, expected) < 1e-10 and len(gradients) == len(same_gradients)
+    largest = max([float(gradient.abs().max()) for gradient in gradients], default=1.0)
+    assert all(float((a - b).abs().max()) < 1e-10 * largest for a, b in zip(same_gradients, gradients, strict=True))
     assert counter.frame_count == 3 + kinds
 
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_any_number_of_lengths_can_be_compiled(monkeypatch: pytest.MonkeyPatch, whole: bool) -> None:
     """Of one function the compiler makes eight graphs at most; the ninth would be an error."""
-    monkeypatch.setattr("vcc.hosts.compile.compiled", lambda function, mode: pieces.compiled(function, "eager"))
-    monkeypatch.setattr("vcc.hosts.compile.Pieces", partial(Pieces, "eager"))
+    eager = lambda function, mode: pieces.compiled(function, "eager")
+    monkeypatch.setattr("vcc.hosts.compiled.compile.compiled", eager)
+    monkeypatch.setattr("vcc.hosts.compiled.compile.CompiledPieces", partial(CompiledPieces, "eager"))
     wrapped = shallow("bert")
     fast = vcc.compile(vcc.wrap(vcc.unwrap(wrapped), SETTINGS), whole)
     with torch.no_grad():
@@ -308,9 +308,10 @@ def test_pieces_follow_what_is_changed_in_the_model() -> None:
     """Other weights are taken as they are, and nothing is compiled again; another activation is another graph."""
     wrapped, batch = shallow("bert"), ragged()
     encoder = find_encoder(wrapped)
-    given: Any = ({"input_ids": batch.ids}, batch.real != 0, batch.vips != 0, encoder.vcc_settings)
+    long_input = LongInput({"input_ids": batch.ids}, batch.real != 0, batch.vips != 0)
+    given: Any = (long_input, encoder.vcc_state.settings)
     counter = CompileCounterWithBackend("aot_eager")
-    compiled_pieces = partial(Pieces(counter), encoder)
+    compiled_pieces = partial(CompiledPieces(counter), encoder)
     with torch.no_grad():
         compiled_pieces(*given)
         number = counter.frame_count
@@ -322,35 +323,11 @@ def test_pieces_follow_what_is_changed_in_the_model() -> None:
         assert difference(compiled_pieces(*given)[1], encoder.encode_inputs(*given)[1], batch.real) < 1e-10
 
 
-AHEAD = """
-import torch, vcc
-from torch._dynamo.utils import counters
-from tests.hosts.models import one
-from tests.hosts.test_compile import shallow
-from vcc.hosts.warm_up import warm_up
-fast = vcc.compile(shallow("bert", dtype=torch.float32), {whole})
-print(warm_up(fast, (37, 45, 48), vips=4))
-with torch.no_grad():
-    fast(**one(48, vips=4).arguments("bert"))
-print(counters["inductor"]["fxgraph_cache_hit"], counters["inductor"]["fxgraph_cache_miss"])
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("whole", "graphs"), [(True, 1), (False, 5)])
-def test_graphs_compiled_ahead_are_found(tmp_path: Path, whole: bool, graphs: int) -> None:
-    """In a process as users have them: keys of the cache are pickles, and pytest changes how they are made."""
-    env = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    words = [sys.executable, "-c", AHEAD.format(whole=whole)]
-    said = subprocess.run(words, env=env, check=True, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
-    assert said.stdout.split() == ["1", str(graphs), "0"], "three lengths are one bucket; all of it is found"
-
-
 LEARNED = """
 import torch
 from torch._dynamo.utils import counters
 from vcc.core.rows import Rows, reseat_rows
-from vcc.hosts.compile import kept_with_gradients
+from vcc.hosts.compiled.compile import kept_with_gradients
 hidden, places = torch.ones(1, 4, 2, requires_grad=True), torch.tensor([[2, 0, 3, 1]])
 rows = Rows(hidden, torch.ones(1, 4), torch.zeros(1, 4))
 with kept_with_gradients():
@@ -369,15 +346,10 @@ def test_what_was_traced_for_training_is_found(tmp_path: Path) -> None:
     words, said = [sys.executable, "-c", LEARNED], []
     for _ in range(2):
         done = subprocess.run(
-            words, env=env, check=True, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
+            words, env=env, check=True, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
         )
         said.append(done.stdout.split())
     assert said == [["0", "1", "0"], ["1", "0", "0"]]
-
-
-def test_only_a_compiled_model_is_warmed_up() -> None:
-    with pytest.raises(UsageError, match="vcc.compile"):
-        warm_up(shallow("bert"), (45,))
 
 
 def test_without_a_home_torch_keeps_graphs_where_it_likes(monkeypatch: pytest.MonkeyPatch) -> None:

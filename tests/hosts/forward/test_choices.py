@@ -8,8 +8,8 @@ from transformers import AutoModelForMultipleChoice, BigBirdConfig, LongformerCo
 
 import vcc
 from tests.hosts.models import FAMILIES, OPEN, REAL, SEQ2SEQ, WITH_TABLE, build, difference, heads_of, ragged
-from vcc.hosts.choices import in_one_sequence
-from vcc.hosts.long_input import find_encoder
+from vcc.hosts.forward.choices import in_one_sequence
+from vcc.hosts.forward.encoder import find_encoder
 
 CHOICE = "AutoModelForMultipleChoice"
 ENCODERS = [family for family in FAMILIES if family not in SEQ2SEQ and CHOICE in heads_of(family)]
@@ -52,7 +52,7 @@ def test_each_choice_is_scored_by_the_state_of_its_token(family: str) -> None:
 def test_the_document_is_read_once_for_all_choices() -> None:
     wrapped, batch = vcc.wrap(build("roberta", CHOICE), REAL), ragged()
     wrapped(input_ids=batch.ids, attention_mask=batch.real, choice_tokens=TOKENS.repeat(1, 26))  # 78 choices
-    assert find_encoder(wrapped).inputs_read == 3
+    assert find_encoder(wrapped).vcc_state.inputs_read == 3
 
 
 def test_question_and_choices_are_the_vips_unless_others_are_named() -> None:

@@ -1,4 +1,4 @@
-"""VIPs without thinking: which tokens matter when the user does not say."""
+"""Default VIPs: which tokens matter if the caller does not say."""
 
 from typing import Any
 
@@ -7,18 +7,15 @@ from torch import Tensor
 
 from vcc.core.rows import running_count
 from vcc.hosts.families import Family
-from vcc.hosts.special_ids import Kind, special_id
+from vcc.hosts.forward.special_ids import Kind, special_id
 
 WORDS: dict[Kind, str] = {"mask": "mask token", "sep": "separator"}
-
-
-ENDS = 32  # tokens at either end of a text of which nobody has said what matters
+ENDS = 32  # tokens at either end of a text
 
 
 def vips_by_rule(rule: str | None, input_ids: Tensor | None, real: Tensor, config: Any, family: Family) -> Tensor:
-    """The default VIPs (B, n) of a head: "first" (CLS), "mask", "separator" (all up to the first), or where no token is
-    known to matter more than others, the first and the last `ENDS` tokens, where tasks are named and texts summed up.
-    """
+    """The default VIPs (B, n) of a head: "first" (CLS), "mask", "separator" (all up to the first). Without a rule, the
+    first and the last `ENDS` tokens, where tasks are named and texts summed up."""
     order = running_count(real)
     if rule is None:
         return real & ((order <= ENDS) | (order > real.sum(1, keepdim=True) - ENDS))
@@ -30,8 +27,8 @@ def vips_by_rule(rule: str | None, input_ids: Tensor | None, real: Tensor, confi
     token = special_id(kind, config, family)
     if token is None:
         raise missing(
-            f"nobody tells this model's {WORDS[kind]}: neither its configuration nor a tokenizer stored with it. Set "
-            f"config.{kind}_token_id, or wrap with tokenizer="
+            f"this model's {WORDS[kind]} is unknown: neither its configuration nor a tokenizer stored with it has it. "
+            f"Set config.{kind}_token_id, or wrap with tokenizer="
         )
     found = required((input_ids == token) & real, f"no {WORDS[kind]} (id {token}) in some sequence")
     return found if kind == "mask" else real & (running_count(found) - found.long() == 0)
@@ -50,15 +47,15 @@ def own_places(vips: Tensor, real: Tensor) -> Tensor:
 
 
 def with_virtual_tokens(vip_mask: Tensor | None, embeds: Tensor | None) -> Tensor | None:
-    """The mask (B, n) of embeddings (B, more, D) to which prompt tuning has added virtual tokens in front: those are
-    VIPs, and the mask (B, n) that a person gave belongs to what follows."""
+    """The mask for embeddings (B, more, D) to which prompt tuning has added virtual tokens in front: those are VIPs,
+    and the mask (B, n) that the caller gave belongs to the tokens after them."""
     if vip_mask is None or embeds is None or vip_mask.ndim != 2 or vip_mask.shape[1] >= embeds.shape[1]:
         return vip_mask
     return torch.nn.functional.pad(vip_mask, (embeds.shape[1] - vip_mask.shape[1], 0), value=1)
 
 
 def required(found: Tensor, problem: str) -> Tensor:
-    """`found`, if every sequence has one; a compiled graph cannot look and takes it as it is."""
+    """`found`, if every sequence has one; a compiled graph cannot check and takes it as it is."""
     if not torch.compiler.is_compiling() and not bool(found.any(1).all()):
         raise missing(problem)
     return found

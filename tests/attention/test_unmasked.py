@@ -10,10 +10,10 @@ from torch import Tensor
 
 from tests.cases import Case, cases
 from vcc import encode
-from vcc.attention import parts, sdpa
+from vcc.attention import sdpa, unmasked
 from vcc.attention.attend import attend
-from vcc.attention.parts import attend_few_masked, attend_groups
 from vcc.attention.scoring import Scoring
+from vcc.attention.unmasked import attend_few_masked, attend_groups
 from vcc.core.rows import Pattern, Rows
 from vcc.testing import TinyHost
 
@@ -165,9 +165,9 @@ def test_attend_uses_no_mask_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(sdpa, "cudnn_masks", lambda q: True)
     used: list[str] = []
     for way in ("attend_few_masked", "attend_groups"):
-        original = getattr(parts, way)
+        original = getattr(unmasked, way)
         monkeypatch.setattr(
-            parts, way, lambda *args, way=way, original=original: (used.append(way), original(*args))[1]
+            unmasked, way, lambda *args, way=way, original=original: (used.append(way), original(*args))[1]
         )
 
     def tried(batch: int, r: int, pattern: Pattern | None, dropout: float = 0.0) -> list[str]:

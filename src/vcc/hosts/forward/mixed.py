@@ -1,5 +1,7 @@
-"""A batch of short and long inputs, of which the short ones run through the untouched model: each is read as it would
-be alone, whatever stands beside it."""
+"""A batch of short and long inputs. The short ones run through the untouched model, without their padding.
+
+Each input is read as it would be alone, whatever stands beside it.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vcc.hosts.host import Inputs
+from vcc.hosts.families.host import Inputs
 
 
 @dataclass(frozen=True)
@@ -41,20 +43,21 @@ class Extent:
 
 def some_rows(inputs: Inputs, rows: Tensor, shape: torch.Size, columns: Tensor | None = None) -> dict[str, Any]:
     """The arguments for some rows (b,) of a batch of this shape (B, n), and of these the given columns (b, m)."""
-
-    def pick(value: Any) -> Any:
-        if not isinstance(value, Tensor) or value.ndim == 0 or value.shape[0] not in (1, shape[0]):
-            return value
-        value = value.expand(shape[0], *value.shape[1:])[rows]
-        if columns is None or value.ndim < 2 or value.shape[1] != shape[1]:
-            return value
-        index = columns.view(*columns.shape, *[1] * (value.ndim - 2)).expand(-1, -1, *value.shape[2:])
-        return value.gather(1, index)
-
-    return {name: pick(value) for name, value in inputs.items()}
+    return {name: pick(value, rows, shape, columns) for name, value in inputs.items()}
 
 
-def read_apart(
+def pick(value: Any, rows: Tensor, shape: torch.Size, columns: Tensor | None = None) -> Any:
+    """One argument for some rows; what has no entry for each row of the batch, or one for all, stays as it is."""
+    if not isinstance(value, Tensor) or value.ndim == 0 or value.shape[0] not in (1, shape[0]):
+        return value
+    value = value.expand(shape[0], *value.shape[1:])[rows]
+    if columns is None or value.ndim < 2 or value.shape[1] != shape[1]:
+        return value
+    index = columns.view(*columns.shape, *[1] * (value.ndim - 2)).expand(-1, -1, *value.shape[2:])
+    return value.gather(1, index)
+
+
+def read_mixed(
     inputs: Inputs,
     real: Tensor,
     extent: Extent,
@@ -62,8 +65,8 @@ def read_apart(
     dense: Callable[[dict[str, Any]], Any],
     compressed: Callable[[Tensor], Any],
 ) -> tuple[Tensor, tuple[Tensor | None, ...] | None]:
-    """Last hidden states (B, n, D) and, where they were asked for, those of every layer, of a batch whose `short`
-    inputs `dense` reads, by their arguments, and whose others `compressed` reads, by their rows."""
+    """The last hidden states (B, n, D) of a batch and, if requested, those of every layer. `dense` reads its `short`
+    inputs, given their arguments; `compressed` reads the others, given their rows."""
     which = torch.tensor(short, device=real.device)
     rows, others = which.nonzero()[:, 0], (~which).nonzero()[:, 0]
     columns, held = extent.columns(rows)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions
 
-from vcc.hosts.host import (
+from vcc.hosts.families.host import (
     FamilyHost,
     Inputs,
     LayerParts,

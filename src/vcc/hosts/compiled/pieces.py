@@ -3,10 +3,10 @@ end.
 
 The layers of a model differ in their weights only, and a compiled function takes the weights it is called with. So one
 window layer and one compressed layer are compiled and called for all others, however many there are. What is lost is
-what a compiler gains by seeing all layers at once: one CUDA graph, and nothing of Python between them.
+what a compiler gains by seeing all layers at once: one CUDA graph, and no Python between the layers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
@@ -18,12 +18,14 @@ from vcc.config import VccConfig
 from vcc.core.rows import Rows
 from vcc.core.state import Compressed, Windowed
 from vcc.encode import Host, layer_on_windows, layer_step, to_tree, to_windows
-from vcc.hosts.host import FamilyHost, Inputs
+from vcc.hosts.families.host import FamilyHost
+from vcc.hosts.forward.request import LongInput
 
 
 @dataclass(frozen=True)
 class OneLayer(Host):
-    """A host of one layer: compiled code is told apart by the numbers it is given, and this has none."""
+    """A host of one layer. A compiled function is specialised to the numbers it is given; this host has no layer number
+    to specialise to."""
 
     host: FamilyHost
     module: nn.Module
@@ -43,25 +45,22 @@ class OneLayer(Host):
         return self.host.run_score(self.module, vips, nodes)
 
 
-class Pieces:
+class CompiledPieces:
     """`LongInputEncoder.encode_inputs` for inputs of one shape."""
 
-    def __init__(self, backend: Any = "inductor", tuned: bool = True) -> None:
-        """`tuned`: whether the compiler is to try several ways for each kernel, which long inputs gain from."""
-        options = None if tuned else {"triton.autotune_pointwise": False}
+    def __init__(self, backend: Any = "inductor", options: Mapping[str, Any] | None = None) -> None:
+        """`options` are those of `torch.compile`."""
         pieces = (compiled(piece, backend, options=options) for piece in (begin, window, tree, step, end))
         self.begin, self.window, self.tree, self.step, self.end = pieces
 
-    def __call__(
-        self, encoder: Any, inputs: Inputs, real: Tensor, vips: Tensor, settings: VccConfig
-    ) -> tuple[Tensor, Tensor]:
+    def __call__(self, encoder: Any, batch: LongInput, settings: VccConfig) -> tuple[Tensor, Tensor]:
         host: FamilyHost = encoder.host
         config = settings.resolved(host.num_layers)
         layers = [OneLayer(host, layer) for layer in host.layers]
-        first, windows = self.begin(encoder, inputs, real, vips, config)
+        first, windows = self.begin(encoder, batch, config)
         for layer in layers[: config.window_layers]:
             windows = replace(windows, parts=tuple(self.window(layer, part) for part in windows.parts))
-        state = with_own_strides(self.tree(windows, vips, config))
+        state = with_own_strides(self.tree(windows, batch.vips, config))
         for layer in layers[config.window_layers or 0 :]:
             state = with_own_strides(self.step(layer, state, config))
         return first, self.end(host, state)
@@ -71,18 +70,20 @@ def compiled(
     function: Callable[..., Any],
     backend: Any = "inductor",
     mode: str | None = None,
-    options: dict[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """A copy of a function, compiled. Of one function the compiler makes eight graphs at most, then it fails; every
+    """A compiled copy of a function. The compiler makes at most eight graphs of one function and then fails, so every
     shape has a copy of its own."""
     assert isinstance(function, FunctionType)
     copy = FunctionType(function.__code__.replace(), function.__globals__, function.__name__, function.__defaults__)
-    return torch.compile(copy, fullgraph=True, dynamic=False, backend=backend, mode=mode, options=options)
+    return torch.compile(
+        copy, fullgraph=True, dynamic=False, backend=backend, mode=mode, options=dict(options) if options else None
+    )
 
 
-def begin(encoder: Any, inputs: Inputs, real: Tensor, vips: Tensor, config: VccConfig) -> tuple[Tensor, Windowed]:
-    rows = encoder.embed(inputs, real, vips, config)
-    return rows.hidden, to_windows(rows, vips, config)
+def begin(encoder: Any, batch: LongInput, config: VccConfig) -> tuple[Tensor, Windowed]:
+    rows = encoder.embed(batch, config)
+    return rows.hidden, to_windows(rows, batch.vips, config)
 
 
 def window(host: Host, part: Rows) -> Rows:
@@ -102,12 +103,12 @@ def end(host: FamilyHost, state: Compressed) -> Tensor:
 
 
 def with_vips_together(state: Compressed) -> Compressed:
-    """Memory is laid out alike after every piece: a compiled function is for one layout."""
+    """The same memory layout after every piece: a compiled function is specialised to one."""
     return replace(state, vips=state.vips.with_hidden(state.vips.hidden.contiguous()))
 
 
 def with_own_strides(state: Compressed) -> Compressed:
-    """A batch of one counts as contiguous with the strides of what it was cut from, which differ from piece to piece;
-    a compiler leaves them so, and the next piece would be compiled once more."""
+    """A batch of one counts as contiguous whatever its first stride, which differs from piece to piece. A compiler
+    keeps it, and the next piece would be compiled again."""
     hidden = state.vips.hidden
     return replace(state, vips=state.vips.with_hidden(hidden.flatten(0, 1).unflatten(0, hidden.shape[:2])))

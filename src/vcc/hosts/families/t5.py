@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from vcc.attention.scoring import RelativeBias
-from vcc.hosts.host import FamilyHost, Inputs, LayerParts, below_infinity
-from vcc.hosts.layer import with_parameters
+from vcc.hosts.families.host import FamilyHost, Inputs, LayerParts, below_infinity
+from vcc.hosts.families.layer import with_parameters
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from tests.hosts.models import (
     heads_of,
     ragged,
 )
-from vcc.hosts import vip_rules
 from vcc.hosts.families import find_family
-from vcc.hosts.vip_rules import first_tokens, vips_by_rule
+from vcc.hosts.forward import vip_rules
+from vcc.hosts.forward.vip_rules import first_tokens, vips_by_rule
 
 ENCODERS = tuple(family for family in FAMILIES if family not in SEQ2SEQ)
 

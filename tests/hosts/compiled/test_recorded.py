@@ -11,11 +11,14 @@ from torch import Tensor, nn
 import vcc
 from tests.hosts.models import REAL, build, difference, encoded, one
 from vcc.errors import UsageError
-from vcc.hosts import recorded
-from vcc.hosts.compile import CompiledGraphs, MovesGradients
-from vcc.hosts.long_input import find_encoder
-from vcc.hosts.pieces import Pieces
-from vcc.hosts.recorded import Recorded, RecordedWithGradients, Turns, can_record, cuts, look, parts
+from vcc.hosts.compiled import recorded, recorded_training
+from vcc.hosts.compiled.compile import CompiledGraphs, MovesGradients
+from vcc.hosts.compiled.pieces import CompiledPieces
+from vcc.hosts.compiled.recorded import Recorded, can_record, look
+from vcc.hosts.compiled.recorded_training import RecordedWithGradients, TrainingMemory, slots, views
+from vcc.hosts.forward.encoder import find_encoder
+from vcc.hosts.forward.request import LongInput
+from vcc.hosts.forward.wrapped import state_of
 
 
 def test_a_model_that_is_left_alone_looks_the_same() -> None:
@@ -100,8 +103,9 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Again]:
         found.append(Again(work if pool is None else lambda: work.func(pool.work()[1])))
         return found[-1], found[-1].result
 
-    monkeypatch.setattr(recorded, "record", record)
-    monkeypatch.setattr(recorded, "warm_up", lambda work, times: work())
+    for module in (recorded, recorded_training):
+        monkeypatch.setattr(module, "record", record)
+    monkeypatch.setattr(recorded_training, "warm_up", lambda work, times: work())
     return found
 
 
@@ -118,7 +122,8 @@ def learner(device: str = "cpu") -> Any:
 def loss_of(model: Any, run: Any, seed: int) -> Tensor:
     encoder, batch = find_encoder(model), one(45, seed=seed)
     ids, real, vips = (part.to(model.device) for part in (batch.ids, batch.real != 0, batch.vips != 0))
-    return run(encoder, {"input_ids": ids}, real, vips, encoder.vcc_settings)[1][real].square().sum()
+    given = LongInput({"input_ids": ids}, real, vips)
+    return run(encoder, given, encoder.vcc_state.settings)[1][real].square().sum()
 
 
 def gradients(model: Any, run: Any, order: str) -> list[Tensor]:
@@ -147,24 +152,43 @@ def test_gradients_of_replays_are_those_of_the_model(graphs: list[Again], order:
     """Also where a second call comes before the gradients of the first."""
     model = learner()
     expected = gradients(model, plain, order)
-    run = RecordedWithGradients(plain, Turns())
+    run = RecordedWithGradients(plain, TrainingMemory())
     for _ in range(2):
         assert far(gradients(model, run, order), expected) < 1e-12
     assert len(graphs) == 2 and graphs[1].replays > 1
 
 
-def test_what_learns_is_noticed(graphs: list[Again]) -> None:
+def test_weights_that_become_trainable_or_not_are_noticed(graphs: list[Again]) -> None:
     model = learner()
-    run = RecordedWithGradients(plain, Turns())
+    run = RecordedWithGradients(plain, TrainingMemory())
     gradients(model, run, "fb")
     model.embeddings.requires_grad_(False)
     assert far(gradients(model, run, "fb"), gradients(model, plain, "fb")) < 1e-12
     assert len(graphs) == 4
 
 
+def test_embeddings_that_begin_to_require_grad_get_their_gradients(
+    graphs: list[Again], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was recorded for embeddings without gradients cannot give them."""
+    record_training = lambda *_: RecordedWithGradients(plain, TrainingMemory())
+    monkeypatch.setattr(CompiledGraphs, "graph", record_training)
+    fast, untouched, batch = learner(), learner(), one(45)
+    state_of(fast).graphs = CompiledGraphs()
+    embeds, found = untouched.embeddings.word_embeddings(batch.ids).detach(), []
+    for requires_grad in (False, True):
+        found.clear()
+        for model in (fast, untouched):
+            given = embeds.clone().requires_grad_(requires_grad)
+            encoded(model(inputs_embeds=given, vip_mask=batch.vips)).square().sum().backward()
+            found.append(given.grad)
+    actual, expected = found
+    assert expected is not None and actual is not None and far([actual], [expected]) < 1e-12
+
+
 def test_gradients_that_were_overwritten_are_refused(graphs: list[Again]) -> None:
     model = learner()
-    run = RecordedWithGradients(plain, Turns())
+    run = RecordedWithGradients(plain, TrainingMemory())
     first = loss_of(model, run, 0)
     first.backward(retain_graph=True)
     with pytest.raises(UsageError, match="overwritten"):  # by the backward pass itself, which uses the memory again
@@ -174,24 +198,25 @@ def test_gradients_that_were_overwritten_are_refused(graphs: list[Again]) -> Non
         first.backward()
 
 
-@pytest.mark.parametrize("learning", [False, True])
-def test_where_nothing_can_be_recorded_the_pieces_run(learning: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("training", [False, True])
+def test_where_nothing_can_be_recorded_the_pieces_run(training: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def record(*args: Any) -> None:
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    monkeypatch.setattr(recorded, "record", record)
-    monkeypatch.setattr(recorded, "warm_up", lambda work, times: work())
+    for module in (recorded, recorded_training):
+        monkeypatch.setattr(module, "record", record)
+    monkeypatch.setattr(recorded_training, "warm_up", lambda work, times: work())
     model = learner()
-    run = RecordedWithGradients(plain, Turns()) if learning else Recorded(plain)
-    with torch.set_grad_enabled(learning):
+    run = RecordedWithGradients(plain, TrainingMemory()) if training else Recorded(plain)
+    with torch.set_grad_enabled(training):
         with pytest.warns(UserWarning, match="not permitted when stream is capturing"):
             first = loss_of(model, run, 0)
         assert torch.equal(first, loss_of(model, run, 0)) and torch.equal(first, loss_of(model, plain, 0))
 
 
-@pytest.mark.parametrize("learning", [False, True])
+@pytest.mark.parametrize("training", [False, True])
 def test_where_nothing_can_be_recorded_a_whole_graph_takes_the_place(
-    learning: bool, monkeypatch: pytest.MonkeyPatch
+    training: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once made, and only where pieces were not asked for."""
 
@@ -204,14 +229,15 @@ def test_where_nothing_can_be_recorded_a_whole_graph_takes_the_place(
         made.append(args)
         return plain
 
-    monkeypatch.setattr(recorded, "record", record)
-    monkeypatch.setattr(recorded, "warm_up", lambda work, times: work())
+    for module in (recorded, recorded_training):
+        monkeypatch.setattr(module, "record", record)
+    monkeypatch.setattr(recorded_training, "warm_up", lambda work, times: work())
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: object())
-    monkeypatch.setattr("vcc.hosts.compile.compiled", whole)
+    monkeypatch.setattr("vcc.hosts.compiled.compile.compiled", whole)
     model = learner()
     for asked, expected in ((None, 1), (False, 0)):
         made.clear()
-        with torch.set_grad_enabled(learning):
+        with torch.set_grad_enabled(training):
             run = CompiledGraphs(asked).graph(find_encoder(model), launch_bound=True)
             run.pieces = plain
             with pytest.warns(UserWarning, match="out of memory"):
@@ -234,7 +260,7 @@ def test_hooks_are_not_recorded() -> None:
 def test_gradients_of_a_cuda_graph(order: str) -> None:
     model = learner("cuda")
     expected = gradients(model, plain, order)
-    run = RecordedWithGradients(Pieces("aot_eager"), Turns(torch.cuda.graph_pool_handle()))
+    run = RecordedWithGradients(CompiledPieces("aot_eager"), TrainingMemory(torch.cuda.graph_pool_handle()))
     for _ in range(2):
         assert far(gradients(model, run, order), expected) < 1e-4
 
@@ -264,30 +290,30 @@ def test_a_compiled_model_learns_as_the_plain_one(whole: bool | None) -> None:
 def test_what_is_compiled_how(monkeypatch: pytest.MonkeyPatch) -> None:
     """Recorded where launching costs most; then all lengths share their memory."""
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: object())
-    monkeypatch.setattr("vcc.hosts.compile.compiled", lambda *args, **kwargs: "whole")
+    monkeypatch.setattr("vcc.hosts.compiled.compile.compiled", lambda *args, **kwargs: "whole")
     encoder = find_encoder(learner())
 
-    def kinds(whole: bool | None, learning: bool) -> list[Any]:
+    def kinds(whole: bool | None, training: bool) -> list[Any]:
         graphs = CompiledGraphs(whole)
-        with torch.set_grad_enabled(learning):
+        with torch.set_grad_enabled(training):
             return [graphs.graph(encoder, launch_bound) for launch_bound in (True, True, False)]
 
     first, second, long = kinds(None, False)
     assert type(first) is type(second) is Recorded and first.memory is second.memory is not None and long == "whole"
     assert kinds(True, False) == ["whole"] * 3
     assert [type(one) for one in kinds(True, True)] == [MovesGradients, MovesGradients, str]
-    assert [type(one) for one in kinds(False, False)] == [Recorded, Recorded, Pieces]
-    assert kinds(None, True)[2] == "whole" and type(kinds(False, True)[2]) is Pieces
+    assert [type(one) for one in kinds(False, False)] == [Recorded, Recorded, CompiledPieces]
+    assert kinds(None, True)[2] == "whole" and type(kinds(False, True)[2]) is CompiledPieces
     for whole in (None, False):
         first, second, _ = kinds(whole, True)
         assert type(first) is type(second) is RecordedWithGradients
-        assert first.turns is second.turns and first.memory is second.memory is not None
+        assert first.shared is second.shared and first.memory is second.memory is not None
 
 
-def test_lengths_take_turns(graphs: list[Again]) -> None:
+def test_lengths_share_their_memory(graphs: list[Again]) -> None:
     """Graphs that share memory: while one waits for its gradients, another is not replayed."""
-    model, turns = learner(), Turns()
-    runs = [RecordedWithGradients(plain, turns) for _ in range(2)]
+    model, shared = learner(), TrainingMemory()
+    runs = [RecordedWithGradients(plain, shared) for _ in range(2)]
     for run in runs:
         gradients(model, run, "fb")
     model.zero_grad()
@@ -298,13 +324,13 @@ def test_lengths_take_turns(graphs: list[Again]) -> None:
         loss.backward()
     found = [weights.grad.clone() for weights in model.parameters() if weights.grad is not None]
     assert far(found, gradients(model, plain, "ffbb")) < 1e-12
-    assert runs[0].flat[torch.float64] is runs[1].flat[torch.float64], "gradients have one place"
+    assert runs[0].buffer[torch.float64] is runs[1].buffer[torch.float64], "gradients have one place"
 
 
-def test_flat_numbers_are_cut_by_their_types() -> None:
+def test_slots_of_each_dtype_follow_each_other() -> None:
     like = [torch.zeros(2, 3), torch.zeros(4, dtype=torch.float64), torch.zeros(())]
     flat = {torch.float32: torch.arange(7.0), torch.float64: torch.arange(4, dtype=torch.float64)}
-    found = parts(flat, cuts(like))
+    found = views(flat, slots(like))
     assert [part.tolist() for part in found] == [[[0, 1, 2], [3, 4, 5]], [0, 1, 2, 3], 6]
     assert [part.dtype for part in found] == [one.dtype for one in like]
 
@@ -340,7 +366,7 @@ def test_every_replay_drops_others() -> None:
         loss = encoded(fast(**given)).square().mean()
         loss.backward()
         losses.append(float(loss))
-    (graph,) = find_encoder(fast).compiled_graphs.graphs.values()
+    (graph,) = find_encoder(fast).vcc_state.graphs.graphs.values()
     assert graph.seen is not None, "it was recorded"
     assert len(set(losses)) == len(losses)
 

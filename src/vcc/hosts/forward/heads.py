@@ -1,4 +1,4 @@
-"""The classes mixed into the models around an encoder: they hand `vip_mask` and `vip_length` on to it."""
+"""The classes mixed into the models around an encoder: they pass `vip_mask` and `vip_length` on to it."""
 
 from functools import partial
 from typing import Any, ClassVar
@@ -6,12 +6,15 @@ from typing import Any, ClassVar
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
-from vcc.hosts.choices import before_document, score_choices
-from vcc.hosts.long_input import VIP_NAMES, Wrapped, named
+from vcc.hosts.forward.choices import before_document, score_choices
+from vcc.hosts.forward.request import named
+from vcc.hosts.forward.wrapped import Wrapped
+
+VIP_NAMES = ("vip_mask", "vip_length")  # parameters that a wrapped forward adds to Hugging Face's
 
 
 class WithHead(Wrapped):
-    """A model around the encoder: it passes the VIPs on, or says how its head usually finds them."""
+    """A model around the encoder: it passes the VIPs on, or says how its head finds them."""
 
     vip_rule: ClassVar[str | None]
 
@@ -24,7 +27,7 @@ class WithHead(Wrapped):
         choice_tokens: Tensor | None = None,
         **kwargs: Any,
     ) -> Any:
-        inputs: dict[str, Any] = named(self, args, kwargs)
+        inputs: dict[str, Any] = named(self.forward_names, args, kwargs)
         if choice_tokens is not None:
             if vip_mask is None and vip_length is None:
                 vip_mask = before_document(choice_tokens, inputs)
@@ -51,7 +54,7 @@ class Seq2Seq(Wrapped):
     def forward(
         self, *args: Any, vip_mask: Tensor | None = None, vip_length: int | Tensor | None = None, **kwargs: Any
     ) -> Any:
-        inputs: dict[str, Any] = named(self, args, kwargs)
+        inputs: dict[str, Any] = named(self.forward_names, args, kwargs)
         if inputs.get("encoder_outputs") is None:
             wanted = ("input_ids", "attention_mask", "inputs_embeds", "output_attentions", "output_hidden_states")
             given = {name: inputs[name] for name in wanted if inputs.get(name) is not None}
@@ -65,7 +68,7 @@ class Seq2Seq(Wrapped):
         return self.hf_class.forward(self, **inputs)
 
     def _get_candidate_generator(self, *args: Any, **kwargs: Any) -> Any:
-        """Of assisted generation: an assistant that is not wrapped knows no VIPs."""
+        """For assisted generation: an assistant that is not wrapped takes no VIPs."""
         if not isinstance(kwargs.get("assistant_model"), Wrapped):
             given = kwargs["model_kwargs"]
             kwargs["model_kwargs"] = {name: value for name, value in given.items() if name not in VIP_NAMES}

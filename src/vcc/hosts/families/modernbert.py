@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.modernbert.modeling_modernbert import apply_rotary_pos_emb
 
-from vcc.hosts.host import FamilyHost, Inputs, LayerParts
+from vcc.hosts.families.host import FamilyHost, Inputs, LayerParts
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.modeling_outputs import BaseModelOutput
 
-from vcc.hosts.host import (
+from vcc.hosts.families.host import (
     FamilyHost,
     Inputs,
     LayerParts,

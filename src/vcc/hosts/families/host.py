@@ -1,4 +1,4 @@
-"""What every family of hosts shares: a layer is described once, and `layer` and `score` are made of the description."""
+"""What all hosts share: a family describes a layer once, and `layer` and `score` are made of the description."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from vcc.core.rows import Rows
 from vcc.core.score import vip_attention
 from vcc.encode import Host
 from vcc.hosts.families import Family
-from vcc.hosts.layer import with_parameters
+from vcc.hosts.families.layer import with_parameters
 
 Inputs = Mapping[str, Any]  # the arguments of a Hugging Face forward, by name
 
@@ -95,11 +95,6 @@ class FamilyHost(Host):
     @property
     def training(self) -> bool:
         return bool(self.model.training)
-
-    @property
-    def has_token_types(self) -> bool:
-        """Whether a second text has a token type of its own."""
-        return getattr(self.model.config, "type_vocab_size", 1) > 1
 
     @property
     def finish_is_identity(self) -> bool:

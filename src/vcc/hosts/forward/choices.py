@@ -55,7 +55,7 @@ def pooled(base: Any, states: Tensor) -> Tensor:
 
 @contextmanager
 def answering(module: nn.Module, output: Any) -> Iterator[None]:
-    """Whoever calls this module meanwhile gets this output."""
+    """Within the block, calls of this module return this output."""
     own = module.__dict__.get("forward")
     module.forward = lambda *_, **__: output  # type: ignore[method-assign]
     try:
@@ -67,7 +67,7 @@ def answering(module: nn.Module, output: Any) -> Iterator[None]:
 
 
 class OneSequence:
-    """Mixed into a multiple-choice model that is not wrapped: it takes `choice_tokens`, too."""
+    """Mixed into a multiple-choice model that is not wrapped, for `choice_tokens`."""
 
     def forward(self, *args: Any, choice_tokens: Tensor | None = None, **inputs: Any) -> Any:
         plain = super().forward  # type: ignore[misc]
@@ -77,7 +77,7 @@ class OneSequence:
 
 
 def in_one_sequence(model: Any) -> Any:
-    """The model itself, which now takes all choices in one sequence as well; it is saved as before."""
+    """The model itself, which now also takes all choices in one sequence; it is saved as before."""
     kind = type(model)
     if not issubclass(kind, OneSequence):
         own = {"__doc__": kind.__doc__, "__module__": kind.__module__}

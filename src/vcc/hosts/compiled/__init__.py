@@ -1,0 +1,1 @@
+"""`vcc.compile`: the compressed path as compiled graphs and recorded CUDA graphs."""

@@ -1,0 +1,104 @@
+"""What every wrapped model has: its settings, its reports, and the weights that it shares."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from vcc.config import VccConfig
+from vcc.hosts.forward.reports import LayerReport
+from vcc.hosts.forward.request import LongInput
+from vcc.hosts.made_classes import CLASSES, change_class
+
+# Wrapped model -> a weak reference to the model it was made of; filled by `vcc.wrap`.
+SHARED: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+
+@dataclass
+class EncoderState:
+    """All that a wrapped encoder keeps besides Hugging Face's own attributes, as its `vcc_state`."""
+
+    settings: VccConfig
+    before_decoder: bool  # whose attentions can be returned where ours cannot
+    report: tuple[LayerReport, ...] = ()  # of the last forward pass
+    inputs_read: int = 0
+    inputs_compressed: int = 0
+    graphs: Callable[[Any, LongInput], Tensor] | None = None  # of `vcc.compile`
+
+    def begin(self, read: int, compressed: int) -> None:
+        """Count a batch, and forget the report of the last one."""
+        self.report = ()
+        self.inputs_read += read
+        self.inputs_compressed += compressed
+
+
+class Wrapped:
+    """Any wrapped model: it knows its settings and what its layers did."""
+
+    hf_class: ClassVar[Any]
+    forward_names: ClassVar[tuple[str, ...]]  # the parameters of the Hugging Face forward, in order
+    config: Any  # this and the next come from Hugging Face's class
+    training: bool
+    has_decoder = False
+
+    def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(config, *args, **kwargs)  # type: ignore[call-arg]
+        install(self)
+
+    @property
+    def vcc(self) -> VccConfig:
+        return state_of(self).settings
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """`.half()`, `.to()` and the like all call this."""
+        before = places_and_types(self)
+        result = super()._apply(fn, recurse)  # type: ignore[misc]
+        original = SHARED[self]() if self in SHARED else None
+        if original is not None and places_and_types(self) != before:
+            warnings.warn(
+                f"the {type(original).__name__} that this model was wrapped from shares its weights: it has the new "
+                "type and device too. To keep it as it was, wrap a copy: vcc.wrap(copy.deepcopy(model), config)",
+                stacklevel=3,
+            )
+        return result
+
+    def vcc_report(self) -> tuple[LayerReport, ...]:
+        """Per layer, what the last forward pass opened and saw; empty if it ran dense or compiled."""
+        return state_of(self).report
+
+    def vcc_share(self) -> tuple[int, int]:
+        """How many inputs were compressed since the model was made, and how many it has read in all; the others were
+        too short (`dense_below`) and ran through the untouched model."""
+        state = state_of(self)
+        return state.inputs_compressed, state.inputs_read
+
+    def begin_state(self, has_decoder: bool) -> None:
+        """Called once the classes are in place; encoders begin their `vcc_state`."""
+
+
+def install(model: Any) -> None:
+    """Turn the modules inside `model` into wrapped ones, with the settings of their configuration."""
+    for module in model.modules():
+        if not decodes(module):
+            change_class(module, CLASSES)
+        if isinstance(module, Wrapped):
+            module.begin_state(model.has_decoder)
+    model.config.vcc = state_of(model).settings.to_dict()
+
+
+def decodes(module: Any) -> bool:
+    """T5 builds its decoder from the classes of its encoder."""
+    return bool(module.__dict__.get("is_decoder", False))
+
+
+def state_of(model: Any) -> EncoderState:
+    """The state of the encoder inside a wrapped model."""
+    return next(module.vcc_state for module in model.modules() if "vcc_state" in module.__dict__)
+
+
+def places_and_types(model: Any) -> set[tuple[torch.device, torch.dtype]]:
+    return {(parameter.device, parameter.dtype) for parameter in model.parameters()}
