@@ -14,7 +14,7 @@ from transformers.cache_utils import StaticLayer
 from transformers.modeling_outputs import Seq2SeqLMOutput
 
 from vcc.cuda_graph import record, warn_not_recorded
-from vcc.decoders.kernel import why_no_kernel
+from vcc.decoders.use_kernels import why_no_kernel
 
 # What `generate` gives a step, if nothing is asked that the graph does not compute.
 GIVEN = {"decoder_input_ids", "past_key_values", "encoder_outputs", "attention_mask"}
@@ -48,7 +48,7 @@ class StepCache(EncoderDecoderCache):
         """Whether all that runs is on a CUDA device and never waits for it."""
         return all(
             layer.device.type == "cuda"
-            and not layer.reads_all(1)
+            and not layer.reads_all(1, layer.tree.longest)
             and why_no_kernel(layer.keys[:, :, :1], layer.tree, layer.settings) is None
             for layer in self.trees
         )
@@ -81,7 +81,7 @@ class StepCache(EncoderDecoderCache):
             # Without a mask of what is written BART would ask for its length, and asking waits as well.
             return forward(**fixed, decoder_attention_mask=(slots <= lengths[0]).long()).logits
 
-        counted = [(layer.queries, layer.rows_read, layer.rows_of) for layer in self.trees]
+        counted = [layer.tally for layer in self.trees]
         try:
             self.graph, self.logits = record(work)
         except RuntimeError as error:  # something waited for the device
@@ -90,7 +90,7 @@ class StepCache(EncoderDecoderCache):
         for length, was in zip(lengths, before, strict=True):
             length.copy_(was)
         self.rows = []  # a token reads the same number at every step
-        for layer, (queries, rows_read, rows_of) in zip(self.trees, counted, strict=True):
-            read = torch.as_tensor(layer.rows_read - rows_read, device="cpu") / max(1, layer.queries - queries)
-            self.rows.append(read.double())
-            layer.queries, layer.rows_read, layer.rows_of = queries, rows_read, rows_of
+        for layer, before_it in zip(self.trees, counted, strict=True):
+            read = float(layer.tally.read - before_it.read) / max(1, layer.tally.queries - before_it.queries)
+            self.rows.append(read)
+            layer.tally = before_it

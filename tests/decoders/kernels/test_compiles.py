@@ -6,16 +6,12 @@ from tests.hopper import compiled_for_hopper
 
 SCRIPT = """
 from vcc.decoders.config import DecoderConfig
-from vcc.decoders.kernel import step_by_kernel
 from vcc.decoders.layer import TreeLayer
+from vcc.decoders.use_kernels import step_by_kernel
 
 def call(batch, n, wanted=32):
-    layer = TreeLayer(DecoderConfig(budget=wanted))
-    layer.entered = True
     keys = torch.randn(batch, 8, n, 128).to(torch.bfloat16)
-    layer.update(keys, keys)
-    layer.note_padding(None)
-    layer.settle()
+    layer = TreeLayer.filled(DecoderConfig(budget=wanted), keys, keys)
     step_by_kernel(layer, torch.zeros(batch, 32, 1, 128, dtype=torch.bfloat16), 0.1)
 
 call(1, 2048)
