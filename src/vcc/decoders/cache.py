@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicCache
 
+from vcc.decoders.causal_steps import CausalSteps
 from vcc.decoders.config import DecoderConfig
 from vcc.decoders.layer import TreeLayer, grow_together
 from vcc.decoders.open_cache import OPEN
@@ -18,17 +19,30 @@ from vcc.errors import UsageError
 class TreeCache(DynamicCache):
     """A tree for each layer that sees all tokens, transformers' own for the others (sliding windows)."""
 
-    def __init__(self, layers: Iterable[Any]) -> None:
+    def __init__(self, layers: Iterable[Any], record: bool = True) -> None:
         Cache.__init__(self, layers=list(layers))
+        self.steps = CausalSteps(record)
 
     @classmethod
     def empty(
-        cls, config: Any, settings: DecoderConfig, leaves_on: torch.device | None = None, exact: bool = False
+        cls,
+        config: Any,
+        settings: DecoderConfig,
+        leaves_on: torch.device | None = None,
+        exact: bool = False,
+        record: bool = True,
     ) -> "TreeCache":
-        """For a model of this configuration. `exact`: what comes is one text, which is read exactly."""
+        """For a model of this configuration.
+
+        `exact`: what comes is one text, which is read exactly. `record`: steps are recorded where they can be.
+        """
+        layers = DynamicCache(config=config).layers
         return cls(
-            layer if getattr(layer, "is_sliding", False) else TreeLayer(settings, leaves_on, exact)
-            for layer in DynamicCache(config=config).layers
+            (
+                layer if getattr(layer, "is_sliding", False) else TreeLayer(settings, leaves_on, exact)
+                for layer in layers
+            ),
+            record,
         )
 
     @property
@@ -55,13 +69,12 @@ class TreeCache(DynamicCache):
 
     def branch(self, batch: int) -> "TreeCache":
         """For `batch` continuations of the text. The trees are shared, and this cache does not change."""
-        return self.__class__(continued(layer, batch) for layer in self.layers)
+        return TreeCache((continued(layer, batch) for layer in self.layers), self.steps.wanted)
 
     def with_settings(self, settings: DecoderConfig) -> "TreeCache":
         """The same trees, read with another budget, mass, prefill or block. This cache does not change."""
-        return self.__class__(
-            layer.with_settings(settings) if isinstance(layer, TreeLayer) else copy.copy(layer) for layer in self.layers
-        )
+        layers = (o.with_settings(settings) if isinstance(o, TreeLayer) else copy.copy(o) for o in self.layers)
+        return TreeCache(layers, self.steps.wanted)
 
     def check(self, config: Any, settings: DecoderConfig) -> None:
         """Reject a model that has not made this cache and could not have."""

@@ -18,6 +18,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from vcc.decoders.attend import attend_tree
 from vcc.decoders.layer import TreeLayer, TreeStep
 from vcc.decoders.open_cache import OPEN
+from vcc.decoders.recorded_layer import RecordedLayer
 from vcc.decoders.use_kernels import step_by_kernel, why_no_kernel
 
 PREFIX = "vcc_"
@@ -49,6 +50,9 @@ def attend(
     layer = layer_of(module, key)
     if layer is None:
         return dense(module, query, key, value, attention_mask)
+    if isinstance(layer, RecordedLayer):
+        scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+        return layer.attend(query, scaling).to(query.dtype), None
     step = layer.newest(real_columns(attention_mask, query.shape[2]))
     new, settings = query.shape[2], layer.settings
     if step.reads_all:
@@ -64,12 +68,12 @@ def attend(
     return attend_parts(step, query, scaling).to(query.dtype), None
 
 
-def layer_of(module: Any, key: Tensor) -> TreeLayer | None:
+def layer_of(module: Any, key: Tensor) -> TreeLayer | RecordedLayer | None:
     """The layer of the open cache that has just taken in a module's keys; None: they are in no tree."""
     layers = getattr(OPEN.get(), "layers", ())
     number = getattr(module, "layer_idx", None)
     layer = layers[number] if isinstance(number, int) and number < len(layers) else None
-    return layer if isinstance(layer, TreeLayer) and layer.holds(key) else None
+    return layer if isinstance(layer, (TreeLayer, RecordedLayer)) and layer.holds(key) else None
 
 
 def attend_parts(step: TreeStep, query: Tensor, scaling: float) -> Tensor:

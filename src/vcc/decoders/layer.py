@@ -119,6 +119,7 @@ class TreeLayer(DynamicLayer):
         self.unread = 0  # newest columns that no query has read yet
         self.owner: Tensor | None = None  # (B,) the tree's sequence of each; None: one each, or one for all
         self.shares_tree = False  # whether another layer reads the same storage
+        self.counts = TokenCounts.none(self.settings, 0)
         self.tally = RowTally()
 
     def start(self, keys: Tensor, values: Tensor) -> None:

@@ -3,6 +3,7 @@
 import functools
 import inspect
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +57,12 @@ class TreeDecoder:
         super().set_attn_implementation(attn_implementation, *args, **kwargs)  # type: ignore[misc]
         self.enter_trees()
 
-    def new_cache(self) -> TreeCache:
-        """An empty cache: a tree for each layer that sees all tokens, transformers' own for the others."""
-        return TreeCache.empty(self.config, self.vcc)
+    def new_cache(self, record: bool = True) -> TreeCache:
+        """An empty cache: a tree for each layer that sees all tokens, transformers' own for the others.
+
+        On a GPU, steps of one token are recorded as a CUDA graph; `record=False` runs each of them anew.
+        """
+        return TreeCache.empty(self.config, self.vcc, record=record)
 
     def forward_with_trees(self, **inputs: Any) -> Any:
         cache, use_cache = inputs.get("past_key_values"), inputs.get("use_cache")
@@ -68,8 +72,13 @@ class TreeDecoder:
             inputs["past_key_values"] = cache = self.new_cache()
         if not isinstance(cache, TreeCache):
             return self.hf_class.forward(self, **inputs)
-        cache.check(self.config, self.vcc)
+        if not cache.steps.in_step(self, cache.layers):
+            cache.check(self.config, self.vcc)
         self.__dict__["last_cache"] = cache
+        if cache.steps.replays(self, cache.layers, inputs):
+            output = cache.steps.step(partial(self.hf_class.forward, self), cache, inputs)
+            if output is not None:
+                return output
         with reading(cache):
             output = self.hf_class.forward(self, **inputs)
         cache.settle()

@@ -97,6 +97,11 @@ class OutsideRows:
         """A recorded step has written the key and value of one real token of each sequence after the last row."""
         self.used, self.unlabelled, self.next_column = self.used + 1, self.unlabelled + 1, column + 1
 
+    def make_room(self, most: int) -> None:
+        """Have storage in which a row can be written, if there may be more, up to `most`."""
+        if not self.storage.writable or self.used == self.storage.room:
+            self.replace(*self.parts, most, spare=1)
+
     def mark(self, real: Tensor) -> None:
         """Of the newest rows, those that are real tokens (B, q)."""
         storage, start = self.labelled(), self.used - real.shape[1]
@@ -129,15 +134,17 @@ class OutsideRows:
             0,
         )
 
-    def replace(self, keys: Tensor, values: Tensor, columns: Tensor, live: Tensor, most: int) -> None:
+    def replace(self, keys: Tensor, values: Tensor, columns: Tensor, live: Tensor, most: int, spare: int = 0) -> None:
         """These rows in place of all others, in the same storage if it serves; with room for more up to `most`."""
         batch, count = live.shape
         if count > most or has_gradient(keys, values):
             self.storage = RowStorage(keys, values, columns, live, writable=False)
         else:
             old = self.storage
-            if not (old.writable and count <= old.room <= most and len(old.live) == batch):
-                self.storage = empty_storage(keys, values, min(most, max(LEAST_ROOM, 1 << count.bit_length())))
+            if not (old.writable and count + spare <= old.room <= most and len(old.live) == batch):
+                self.storage = empty_storage(
+                    keys, values, min(most, max(LEAST_ROOM, 1 << (count + spare).bit_length()))
+                )
             for target, rows in zip((self.storage.keys, self.storage.values), (keys, values), strict=True):
                 target[:, :, :count] = rows
             self.storage.columns[:, :count] = columns
