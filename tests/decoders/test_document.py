@@ -40,6 +40,27 @@ def test_asking_a_closed_document_does_not_change_it() -> None:
     assert trees == [layer.tree for layer in document.cache.layers]
 
 
+def test_branches_that_grow_do_not_meet() -> None:
+    """Two continuations share the text's trees until what they add joins them."""
+    wrapped = vcc.wrap(tiny(), CLOSED)
+    document = wrapped.read(ids(1, 75))
+
+    def go_on(cache: Any, seed: int, n: int) -> torch.Tensor:
+        with torch.no_grad():
+            return torch.cat(
+                [wrapped(token, past_key_values=cache).logits for token in ids(1, n, seed=seed).split(1, 1)]
+            )
+
+    alone = document.branch()
+    go_on(alone, 3, 30)
+    expected = go_on(alone, 4, 10)
+    first, second = document.branch(), document.branch()
+    go_on(first, 3, 30)
+    go_on(second, 5, 30)
+    assert first.layers[0].tree.lengths > document.cache.layers[0].tree.lengths
+    torch.testing.assert_close(go_on(first, 4, 10), expected, rtol=0, atol=1e-12)
+
+
 def test_reading_is_exact_however_it_is_parted() -> None:
     """Also where the last part is short enough to count as a step."""
     wrapped, text = vcc.wrap(tiny(), CLOSED), ids(1, 75)
