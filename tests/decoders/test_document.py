@@ -52,13 +52,13 @@ def test_branches_that_grow_do_not_meet() -> None:
             )
 
     alone = document.branch()
-    go_on(alone, 3, 30)
-    expected = go_on(alone, 4, 10)
+    go_on(alone, 3, 20)
+    expected = go_on(alone, 4, 5)
     first, second = document.branch(), document.branch()
-    go_on(first, 3, 30)
-    go_on(second, 5, 30)
+    go_on(first, 3, 20)
+    go_on(second, 5, 20)
     assert first.layers[0].tree.lengths > document.cache.layers[0].tree.lengths
-    torch.testing.assert_close(go_on(first, 4, 10), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(go_on(first, 4, 5), expected, rtol=0, atol=1e-12)
 
 
 def test_reading_is_exact_however_it_is_parted() -> None:

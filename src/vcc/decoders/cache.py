@@ -78,7 +78,7 @@ class TreeCache(DynamicCache):
 
     def check(self, config: Any, settings: DecoderConfig) -> None:
         """Reject a model that has not made this cache and could not have."""
-        if len({layer.get_seq_length() for layer in self.layers}) > 1:
+        if len({self.get_seq_length(number) for number in range(len(self))}) > 1:
             raise UsageError("the layers of this cache do not have the same length: a forward was interrupted")
         heads, width = config.num_key_value_heads, head_width(config)
         for layer in self.trees:

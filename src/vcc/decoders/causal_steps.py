@@ -31,6 +31,7 @@ class CausalSteps:
     def __init__(self, wanted: bool = True) -> None:
         self.wanted = wanted
         self.recorded = RecordedStep()
+        self.layers: list[RecordedLayer] = []
         self.model: weakref.ref[Any] | None = None
         self.counts: TokenCounts | None = None  # those all layers had after the last replay
         self.row = 0  # steps without anything else between them
@@ -53,7 +54,7 @@ class CausalSteps:
         mask = given.get("attention_mask")
         return mask is None or (mask.ndim == 2 and bool(mask[:, -1].all()))
 
-    def in_step(self, model: Any, layers: Sequence[TreeLayer]) -> bool:
+    def in_step(self, model: Any, layers: Sequence[Any]) -> bool:
         """Whether nothing has happened to the layers since the last replay: whatever does gives them other counts."""
         ready = self.recorded.graph is not None and self.model is not None and self.model() is model
         return ready and self.room_left > 0 and all(layer.counts is self.counts for layer in layers)

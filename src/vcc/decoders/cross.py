@@ -37,8 +37,8 @@ class CrossLayer(TreeLayer):
 
     causal = False
 
-    @property  # type: ignore[override]
-    def keys(self) -> Any:
+    @property
+    def keys(self) -> Any:  # type: ignore[override]
         """After the first step transformers takes the keys from here, without an update. Another model than the
         wrapped one would take the rows outside the tree for all there are."""
         if self.is_initialized and OPEN.get() is None:

@@ -199,13 +199,13 @@ class TreeLayer(DynamicLayer):
 
     # What transformers asks of a cache layer
 
-    @property  # type: ignore[override]
-    def keys(self) -> Any:
+    @property
+    def keys(self) -> Any:  # type: ignore[override]
         """The storage of the rows outside the tree, (B, H, M, D); None before the first update."""
         return self.rows.storage.keys if self.is_initialized else None
 
-    @property  # type: ignore[override]
-    def values(self) -> Any:
+    @property
+    def values(self) -> Any:  # type: ignore[override]
         return self.rows.storage.values if self.is_initialized else None
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:

@@ -65,6 +65,26 @@ def test_shared_trees_are_read_through_their_owners(device: str) -> None:
     torch.testing.assert_close(found, attend_layer(layer, query, 1, 0.25, False), rtol=0, atol=2e-5)
 
 
+def test_counts_on_the_device_bound_the_tree_and_rows_that_are_not_live_are_not_seen(device: str) -> None:
+    """As a recorded step reads: all of the storage, of which only what the tensors say is in use."""
+    from vcc.decoders.kernels.step import step_kernel
+
+    settings = DecoderConfig(**SMALL | {"piece": 64}, budget=3)
+    layer = filled(settings, 150, 2, 16, torch.float32, device)
+    query = torch.randn(2, 4, 1, 16, generator=torch.Generator().manual_seed(1)).to(device)
+    expected = attend_layer(layer, query, 1, 0.25, False)
+    rows, tree = layer.rows.labelled(), layer.tree
+    assert rows.room > layer.rows.used and tree.keys.shape[2] > tree.longest
+    for part in (*tree.key_means, *tree.value_means, *tree.spreads):  # what lies beyond must not matter
+        part[:, :, tree.longest // 4 :] = 7.0
+    rows.keys[:, :, layer.rows.used :], rows.values[:, :, layer.rows.used :] = 9.0, 9.0
+    older = dataclasses.replace(tree, lengths=(16, 16))  # a graph was recorded when there were fewer nodes
+    owner = torch.arange(2, device=device)
+    counts = tree.node_counts.clone()
+    found = step_kernel(query.view(2, 2, 2, 16), rows.keys, rows.values, rows.live, older, owner, 3, 0.25, counts)
+    torch.testing.assert_close(found.view(2, 1, 4, 16), expected, rtol=0, atol=2e-5)
+
+
 @pytest.mark.parametrize("spread", [0, 1, 4, 16])
 def test_any_number_of_spreads_is_taken(device: str, spread: int) -> None:
     layer = filled(DecoderConfig(**SMALL, budget=3, spread=spread), 150, 2, 32, torch.float32, device)
