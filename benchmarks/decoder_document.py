@@ -21,7 +21,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import vcc
 from vcc.commands.options import call
+from vcc.decoders.cache import TreeCache
 from vcc.decoders.document import KeptDocument
+from vcc.decoders.layer import TreeLayer
 
 QUESTION = list(range(5, 25))
 WRITTEN = 16
@@ -45,15 +47,14 @@ def model_of(layers: int, kv_heads: int, width: int) -> Any:
 
 def filled(model: Any, tokens: int) -> KeptDocument:
     """A document of random keys and values."""
-    cache, config = model.new_cache(), model.config
-    draw = torch.Generator().manual_seed(1)
-    for layer in cache.layers:
-        shape = (1, config.num_key_value_heads, tokens, config.head_dim)
-        layer.entered = True
-        layer.update(*(torch.randn(shape, generator=draw) for _ in range(2)))
-        layer.note_padding(None)
-        layer.settle()
-    return KeptDocument(model, torch.randint(0, 1000, (1, tokens), generator=draw), cache)
+    config, draw = model.config, torch.Generator().manual_seed(1)
+    shape = (1, config.num_key_value_heads, tokens, config.head_dim)
+    layers = [
+        TreeLayer.filled(model.vcc, *(torch.randn(shape, generator=draw) for _ in range(2)))
+        for _ in range(config.num_hidden_layers)
+    ]
+    ids = torch.randint(0, 1000, (1, tokens), generator=draw)
+    return KeptDocument(model, ids, TreeCache(layers))
 
 
 def asked(document: KeptDocument) -> list[int]:

@@ -10,7 +10,6 @@ choosing for itself as if it had just been decoded. DATA is a folder with books/
 books/validation.jsonl.xz. Every result is a line of OUT/results.jsonl: a run that was ended goes on where it was.
 """
 
-import copy
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,7 +26,9 @@ from benchmarks.decoder_tasks import TASKS, right, trials
 from benchmarks.decoder_texts import Pairs, passages, read_on
 from vcc.chat.model import load_chat_model
 from vcc.commands.options import call
+from vcc.decoders.cache import TreeCache
 from vcc.decoders.config import DecoderConfig
+from vcc.decoders.layer import TreeLayer
 from vcc.decoders.wrap import unwrap_decoder, wrap_decoder
 from vcc.errors import UsageError
 
@@ -70,13 +71,9 @@ class Trees:
         opened = None if share else int(setting)
         config = DecoderConfig(budget=opened, mass=share, block=max(len(ids), 1))
         wrapped: Any = wrap_decoder(self.model, config)
-        if by_blocks:
-            cache = self.read_by_blocks(replace(config, block=DecoderConfig.block, prefill="blocks"))
-        else:
-            cache = copy.deepcopy(self.read())
-        for layer in cache.layers:
-            layer.settings = config
-        out = wrapped(ids[None], past_key_values=cache).logits[0]
+        blocks = replace(config, block=DecoderConfig.block, prefill="blocks")
+        cache = self.read_by_blocks(blocks) if by_blocks else self.read()
+        out = wrapped(ids[None], past_key_values=cache.with_settings(config)).logits[0]
         report = wrapped.vcc_report()
         return out, sum(layer.rows for layer in report) / len(report)
 
@@ -89,12 +86,7 @@ class Trees:
     def read(self) -> Any:
         """The trees of the exact prefix."""
         if self.cache is None:
-            self.cache = wrap_decoder(self.model, DecoderConfig()).new_cache()
-            for layer, (k, v) in zip(self.cache.layers, self.prefix, strict=True):
-                layer.entered = True
-                layer.update(k, v)
-                layer.note_padding(None)
-                layer.settle()
+            self.cache = TreeCache(TreeLayer.filled(DecoderConfig(), k, v) for k, v in self.prefix)
         return self.cache
 
 

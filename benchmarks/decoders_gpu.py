@@ -30,7 +30,7 @@ import vcc
 from vcc.commands.options import call
 from vcc.cuda_graph import record
 from vcc.decoders.cross import with_recorded_steps
-from vcc.decoders.interface import step
+from vcc.decoders.interface import attend_layer
 from vcc.decoders.layer import TreeLayer
 from vcc.decoders.recorded_step import StepCache
 from vcc.files import write_whole
@@ -200,16 +200,11 @@ def random_keys(batch: int, size: Size, length: int, device: torch.device, dtype
 
 
 def tree_of(settings: vcc.DecoderConfig, k: Tensor, v: Tensor) -> TreeLayer:
-    layer = TreeLayer(settings)
-    layer.entered = True
-    layer.update(k, v)
-    layer.note_padding(None)
-    layer.settle()
-    return layer
+    return TreeLayer.filled(settings, k, v)
 
 
 def new_token(layer: TreeLayer, q: Tensor) -> Tensor:
-    return step(layer, q, 1, q.shape[-1] ** -0.5, False)
+    return attend_layer(layer, q, 1, q.shape[-1] ** -0.5, False)
 
 
 def rest_of_layer(batch: int, size: Size, device: torch.device, dtype: torch.dtype) -> Callable[[], Tensor]:
@@ -225,7 +220,6 @@ def rest_of_layer(batch: int, size: Size, device: torch.device, dtype: torch.dty
 def move_leaves(layer: TreeLayer) -> None:
     """All tokens of the tree to the CPU; the means stay."""
     tree = layer.tree
-    assert tree is not None
     parts = {name: getattr(tree, name).cpu() for name in ("keys", "values")}
     if torch.cuda.is_available():
         parts = {name: part.pin_memory() for name, part in parts.items()}

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tests.decoders.models import SMALL
 from vcc.decoders.config import DecoderConfig
-from vcc.decoders.interface import step
+from vcc.decoders.interface import attend_layer
 from vcc.decoders.layer import TreeLayer
 from vcc.decoders.tree import grouped, groups
 
@@ -19,12 +19,7 @@ def filled(settings: DecoderConfig, n: int, real: Tensor | None = None) -> tuple
     """A layer that has read n random tokens; their keys and values."""
     draw = torch.Generator().manual_seed(0)
     keys, values = (torch.randn(B, H, n, D, generator=draw, dtype=torch.float64) for _ in range(2))
-    layer = TreeLayer(settings)
-    layer.entered = True
-    layer.update(2 * keys, values)
-    layer.note_padding(real)
-    layer.settle()
-    return layer, 2 * keys, values
+    return TreeLayer.filled(settings, 2 * keys, values, real), 2 * keys, values
 
 
 def queries(new: int) -> Tensor:
@@ -70,7 +65,7 @@ def test_closed_nodes_are_their_means(choice: dict[str, float], order: str) -> N
     settings = DecoderConfig(**SMALL, **choice, order=order)
     layer, keys, values = filled(settings, 70)
     query = queries(1)
-    found = step(layer, query, 1, D**-0.5, False)[:, 0]
+    found = attend_layer(layer, query, 1, D**-0.5, False)[:, 0]
     torch.testing.assert_close(found, by_hand(layer, keys, values, query[:, :, 0]), rtol=0, atol=1e-12)
 
 
@@ -81,14 +76,14 @@ def test_padding_is_in_no_node_and_seen_by_nobody() -> None:
     layer, keys, values = filled(settings, 70, real)
     assert layer.tree.lengths == (32, 48)
     query = queries(1)
-    found = step(layer, query, 1, D**-0.5, False)[:, 0]
+    found = attend_layer(layer, query, 1, D**-0.5, False)[:, 0]
     torch.testing.assert_close(found, by_hand(layer, keys, values, query[:, :, 0], real), rtol=0, atol=1e-12)
 
 
 def test_first_and_last_tokens_are_never_in_the_tree() -> None:
     layer, _, _ = filled(DecoderConfig(**SMALL), 71)
-    assert layer.columns.tolist() == [[0, 1, 2, *range(59, 71)]] * B
-    assert layer.tree.columns[1, 0].sort().values.tolist() == list(range(3, 59))
+    assert layer.rows.columns.tolist() == [[0, 1, 2, *range(59, 71)]] * B
+    assert layer.tree.columns[1, 0, :56].sort().values.tolist() == list(range(3, 59))
 
 
 def test_all_of_three_scales_open_is_dense() -> None:
@@ -96,7 +91,7 @@ def test_all_of_three_scales_open_is_dense() -> None:
     layer, keys, values = filled(settings, 70)
     query = queries(1)
     dense = torch.nn.functional.scaled_dot_product_attention(query, keys, values, enable_gqa=True)
-    found = step(layer, query, 1, D**-0.5, False)
+    found = attend_layer(layer, query, 1, D**-0.5, False)
     torch.testing.assert_close(found, dense.transpose(1, 2), rtol=0, atol=1e-12)
 
 
@@ -105,7 +100,7 @@ def test_three_scales_with_all_coarse_nodes_open_are_two() -> None:
     three = DecoderConfig(**SMALL | {"scales": (8, 4, 1)}, budget=(1000, 3))
     layer, keys, values = filled(three, 70)
     query = queries(1)
-    found = step(layer, query, 1, D**-0.5, False)
+    found = attend_layer(layer, query, 1, D**-0.5, False)
     layer.tree = dataclasses.replace(
         layer.tree,
         scales=(4, 1),
@@ -123,7 +118,7 @@ def test_vips_of_a_block_choose_together() -> None:
     layer, keys, values = filled(settings, 70)
     layer.causal = False
     query = queries(1).expand(-1, -1, 2, -1)
-    found = step(layer, query, 2, D**-0.5, True)
+    found = attend_layer(layer, query, 2, D**-0.5, True)
     expected = by_hand(layer, keys, values, query[:, :, 0])
     torch.testing.assert_close(found, expected[:, None].expand_as(found), rtol=0, atol=1e-12)
 
@@ -131,20 +126,16 @@ def test_vips_of_a_block_choose_together() -> None:
 def test_one_far_key_opens_its_leaf() -> None:
     """Two leaves with the same mean; the one whose keys differ is opened, though by their means they are alike."""
     settings = DecoderConfig(**SMALL, budget=1, order="position")
-    layer = TreeLayer(settings)
-    layer.entered = True
     keys = torch.zeros(1, 1, 25, 4, dtype=torch.float64)
     keys[0, 0, 3:19:4] = torch.tensor([0, 0, 0, 0.1], dtype=torch.float64)  # the first leaves: a little off
     keys[0, 0, 7:11] = torch.tensor([[0, 0, 0, 8], [0, 0, 0, -8], [0, 0, 0, 0.0], [0, 0, 0, 0.0]], dtype=torch.float64)
     values = torch.randn(1, 1, 25, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    layer.update(keys, values)
-    layer.note_padding(None)
-    layer.settle()
+    layer = TreeLayer.filled(settings, keys, values)
     query = torch.tensor([0, 0, 0, 4.0], dtype=torch.float64).view(1, 1, 1, 4)
     dense = torch.nn.functional.scaled_dot_product_attention(query, keys, values)
-    torch.testing.assert_close(step(layer, query, 1, 0.5, False)[:, 0], dense[:, :, 0], rtol=0, atol=1e-4)
+    torch.testing.assert_close(attend_layer(layer, query, 1, 0.5, False)[:, 0], dense[:, :, 0], rtol=0, atol=1e-4)
     layer.tree = dataclasses.replace(layer.tree, spreads=(layer.tree.spreads[0][..., :0],))
-    assert not torch.allclose(step(layer, query, 1, 0.5, False)[:, 0], dense[:, :, 0], atol=0.1)
+    assert not torch.allclose(attend_layer(layer, query, 1, 0.5, False)[:, 0], dense[:, :, 0], atol=0.1)
 
 
 def test_features_of_one_rotation_are_one_group() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import decoders_gpu
+from benchmarks import decoder_steps, decoders_gpu
 from benchmarks.decoder_methods import METHODS, Groups, Probe, Reading, Seen, attend_seen, by_key, by_kmeans
 from benchmarks.decoder_results import Result, Results, summary, tables
 from benchmarks.decoder_tasks import TASKS, right, trials
@@ -170,3 +170,16 @@ def test_times_are_taken_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[
         results = json.loads((tmp_path / f"{part}.json").read_text())["results"]
         assert results and all(one["ms"] > 0 and one["beside_ms"] > 0 for one in results)
     assert "T5, 8 tokens" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_steps_compares_tokens_and_times_every_method(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    decoder_steps.decoder_steps(tmp_path, small=True)
+    told = json.loads((tmp_path / "decoder_steps.json").read_text())
+    assert len(told["same_tokens"]) == 4 and all(line["same"] for line in told["same_tokens"])
+    timed = {(line["method"], line["keys"], line["batch"]) for line in told["times"] if line["ms"] > 0}
+    assert len(timed) == 4 * 2 * 2
+    table = capsys.readouterr().out
+    assert all(name in table for name in decoder_steps.NAMES.values())

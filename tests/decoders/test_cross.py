@@ -8,6 +8,7 @@ from torch import Tensor
 from transformers import (
     AutoModelForSeq2SeqLM,
     BartConfig,
+    Cache,
     DynamicCache,
     EncoderDecoderCache,
     MT5Config,
@@ -18,6 +19,7 @@ from transformers import (
 
 import vcc
 from vcc.decoders.cross import CrossLayer, CrossTrees, attend_cross
+from vcc.decoders.open_cache import reading
 from vcc.errors import ModelError
 
 SIZES: dict[str, Any] = {"vocab_size": 99, "d_model": 32, "pad_token_id": 0, "eos_token_id": 1}
@@ -75,7 +77,7 @@ def texts(lengths: tuple[int, ...] = (90, 61)) -> dict[str, Tensor]:
 @pytest.fixture
 def through_the_tree(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where all nodes are open dense attention is run instead: here the tree's own is."""
-    monkeypatch.setattr(CrossLayer, "reads_all", lambda self, new: False)
+    monkeypatch.setattr(CrossLayer, "reads_all", lambda self, new, tokens_in_tree: False)
 
 
 def written(model: Any, inputs: dict[str, Tensor], **how: Any) -> Any:
@@ -142,12 +144,15 @@ def test_closed_nodes_are_their_tokens_means(order: Any) -> None:
     torch.manual_seed(0)
     k, v, q = (torch.randn(1, 2, n, 8, dtype=torch.float64) for n in (50, 50, 1))
     layer = CrossLayer(vcc.DecoderConfig(**SMALL, budget=3, order=order, spread=0))
-    key, value = layer.update(k, v)
-    result, _ = attend_cross("sdpa", torch.nn.Identity(), q, key, value, None, scaling=0.5)
+    module: Any = torch.nn.Identity()
+    module.layer_idx = 0
+    with reading(EncoderDecoderCache(DynamicCache(), Cache(layers=[layer]))):
+        key, value = layer.update(k, v)
+        result, _ = attend_cross("sdpa", module, q, key, value, None, scaling=0.5)
     tree = layer.tree
     assert tree is not None and tree.lengths == (40,)
     for head in range(2):
-        nodes = tree.columns[0, head].long().unflatten(0, (-1, 4))
+        nodes = tree.columns[0, head, :40].long().unflatten(0, (-1, 4))
         means = torch.stack([k[0, head, node].mean(0) for node in nodes])
         outside = torch.tensor([c for c in range(50) if c not in set(nodes.flatten().tolist())])
         assert len(outside) == 10

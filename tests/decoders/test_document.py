@@ -1,8 +1,12 @@
 """Read once, ask many: questions continue a text that was read before, in a batch, or in another process."""
 
+import json
+import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +19,7 @@ GREEDY = {"max_new_tokens": 12, "do_sample": False}
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma3"])
-def test_questions_to_an_open_document_get_the_untouched_models_answers(family: str) -> None:
+def test_questions_to_an_open_document_get_the_untouched_models_answers(family: str, each_way: str) -> None:
     model, text = tiny(family), ids(1, 75)
     questions = [ids(1, n, seed=n)[0] for n in (5, 9, 2)]
     document = vcc.wrap(model, OPEN).read(text, chunk=20)
@@ -34,6 +38,27 @@ def test_asking_a_closed_document_does_not_change_it() -> None:
     document.ask(ids(4, 30, seed=3), max_new_tokens=40, do_sample=False)  # long enough to make the branch grow
     assert torch.equal(document.ask(ids(1, 5), **GREEDY), first)
     assert trees == [layer.tree for layer in document.cache.layers]
+
+
+def test_branches_that_grow_do_not_meet() -> None:
+    """Two continuations share the text's trees until what they add joins them."""
+    wrapped = vcc.wrap(tiny(), CLOSED)
+    document = wrapped.read(ids(1, 75))
+
+    def go_on(cache: Any, seed: int, n: int) -> torch.Tensor:
+        with torch.no_grad():
+            return torch.cat(
+                [wrapped(token, past_key_values=cache).logits for token in ids(1, n, seed=seed).split(1, 1)]
+            )
+
+    alone = document.branch()
+    go_on(alone, 3, 20)
+    expected = go_on(alone, 4, 5)
+    first, second = document.branch(), document.branch()
+    go_on(first, 3, 20)
+    go_on(second, 5, 20)
+    assert first.layers[0].tree.lengths > document.cache.layers[0].tree.lengths
+    torch.testing.assert_close(go_on(first, 4, 5), expected, rtol=0, atol=1e-12)
 
 
 def test_reading_is_exact_however_it_is_parted() -> None:
@@ -91,6 +116,72 @@ def test_other_models_settings_and_damage_are_refused(tmp_path: Path) -> None:
             wrapped.load_document(path)
     with pytest.raises(DocumentError, match="no such file"):
         wrapped.load_document(tmp_path / "nothing")
+
+
+def header_of(whole: bytes) -> dict[str, Any]:
+    return json.loads(whole[8 : 8 + int.from_bytes(whole[:8], "little")])
+
+
+def with_header(whole: bytes, header: dict[str, Any]) -> bytes:
+    size = int.from_bytes(whole[:8], "little")
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + whole[8 + size :]
+
+
+def test_every_bit_of_the_header_is_checked(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    wrapped = vcc.wrap(tiny(), CLOSED)
+    wrapped.read(ids(1, 40)).save(path)
+    whole = path.read_bytes()
+    size = 8 + int.from_bytes(whole[:8], "little")
+    draw = random.Random(0)
+    for bit in draw.sample(range(8 * size), 400) + list(range(64)):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        with pytest.raises(DocumentError, match="text"):
+            wrapped.load_document(path)
+
+
+def test_every_edit_of_the_header_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    wrapped = vcc.wrap(tiny(), CLOSED)
+    wrapped.read(ids(1, 40)).save(path)
+    whole = path.read_bytes()
+
+    def edited(change: Callable[[dict[str, Any], dict[str, Any]], None]) -> bytes:
+        header = header_of(whole)
+        about = json.loads(header["__metadata__"]["vcc"])
+        change(header, about)
+        header["__metadata__"]["vcc"] = json.dumps(about)
+        return with_header(whole, header)
+
+    path.write_bytes(edited(lambda header, about: None))
+    assert wrapped.load_document(path).ask(ids(1, 5), **GREEDY).shape == (1, 12)
+    edits: list[Callable[[dict[str, Any], dict[str, Any]], Any]] = [
+        lambda header, about: about["layers"][0].update(length=41),
+        lambda header, about: about["layers"][1].update(tokens=[39]),
+        lambda header, about: about["layers"][2].update(lengths=[0]),
+        lambda header, about: about["layers"].pop(),
+        lambda header, about: about["settings"].update(first=4),
+        lambda header, about: about.pop("text"),
+        lambda header, about: about.update(layers=None),
+        lambda header, about: header.update(other=header.pop("0.columns")),
+        lambda header, about: header["0.keys"].update(shape=header["0.keys"]["shape"][::-1]),
+        lambda header, about: header["1.columns"].update(dtype="U64"),
+        lambda header, about: header["__metadata__"].pop("sha256"),
+        lambda header, about: header.pop("__metadata__") and header.update(__metadata__={"vcc": "[" * 100_000}),
+    ]
+    for edit in edits:
+        path.write_bytes(edited(lambda header, about, edit=edit: edit(header, about)))  # type: ignore[misc]
+        with pytest.raises(DocumentError, match="text"):
+            wrapped.load_document(path)
+    brackets = header_of(whole)
+    brackets["__metadata__"]["vcc"] = "[" * 100_000
+    path.write_bytes(with_header(whole, brackets))
+    with pytest.raises(DocumentError, match="header"):
+        wrapped.load_document(path)
 
 
 def test_what_is_no_text_and_no_question_is_refused() -> None:

@@ -9,14 +9,15 @@ from tests.decoders.models import CLOSED, CONFIGS, OPEN, ids, tiny
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("family", CONFIGS)
-def test_open_tree_equals_untouched_model(family: str, attention: str) -> None:
+def test_open_tree_equals_untouched_model(family: str, attention: str, each_way: str) -> None:
     model, text = tiny(family, attention), ids(2, 90)
     wrapped = vcc.wrap(model, OPEN)
     with torch.no_grad():
         expected = model(text).logits
         cache = wrapped.new_cache()
         parts = [wrapped(part, past_key_values=cache).logits for part in text.split([50, 1, 1, 30, 8], 1)]
-    torch.testing.assert_close(torch.cat(parts, 1), expected, rtol=0, atol=1e-10)
+    in_float32 = attention == "eager" and each_way == "through the tree"  # transformers' softmax; the tree's is not
+    torch.testing.assert_close(torch.cat(parts, 1), expected, rtol=0, atol=1e-6 if in_float32 else 1e-10)
     greedy = {"max_new_tokens": 30, "do_sample": False}
     assert torch.equal(wrapped.generate(text, **greedy), model.generate(text, **greedy))
 

@@ -16,23 +16,22 @@ def tokens(batch: int, n: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def feed(layer: TreeLayer, keys: torch.Tensor, values: torch.Tensor, real: torch.Tensor | None = None) -> TreeLayer:
-    layer.entered = True
     layer.update(keys, values)
-    layer.note_padding(real)
-    for end in layer.steps():
-        layer.settle(end)
+    step = layer.newest(real)
+    for end in step.parts():
+        step.settle(end)
     return layer
 
 
 def state(layer: TreeLayer, element: int) -> list[torch.Tensor]:
     """All that one sequence is kept as."""
     layer.own_tree()
-    tree, live = layer.tree, layer.live[element]
+    tree, rows, live = layer.tree, layer.rows, layer.rows.live[element]
     length = tree.lengths[element]
     inside = [part[element, :, :length] for part in (tree.keys, tree.values, tree.columns)]
     means = [part[element, :, : length // 4] for part in (*tree.key_means, *tree.value_means)]
-    rows = [part[element][:, live] for part in (layer.keys, layer.values)]
-    return [*inside, *means, *rows, layer.columns[element][live]]
+    outside = [part[element][:, live] for part in (rows.keys, rows.values)]
+    return [*inside, *means, *outside, rows.columns[element][live]]
 
 
 def same(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:

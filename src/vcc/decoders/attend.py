@@ -47,11 +47,13 @@ def attend_tree(
     owner: Tensor | None,
     settings: DecoderConfig,
     scaling: float,
+    node_counts: Tensor | None = None,
 ) -> Attended:
     """Attention of query (B, H, c, w, D), where w VIPs choose together c times, over rows and a tree.
 
     The rows outside the tree are keys and values (B, H, m, D); each VIP sees those that are visible (B, 1 or c, w, m).
     Sequence b of the batch reads sequence owner[b] of the tree; without owners its own, or the only one there is.
+    `node_counts` (E,) replace the tree's own number of nodes; then the shapes are those of all its storage.
     """
     dtype = torch.promote_types(query.dtype, torch.float32)
     query = query.to(dtype) * scaling
@@ -59,13 +61,15 @@ def attend_tree(
     exact = exact.masked_fill(~visible[:, None], UNSEEN)
     scores, rows_values = [exact], [values[:, :, None].to(dtype)]
     rows = visible.sum(-1).amax(-1).expand(-1, query.shape[2])  # (B, c)
-    if tree.keys.shape[2]:
-        means = of_owner(tree.key_means[0], owner)[:, :, None].to(dtype)
-        mean_values = of_owner(tree.value_means[0], owner)[:, :, None].to(dtype)
-        spreads = of_owner(tree.spreads[0], owner)[:, :, None].to(dtype)
+    count = tree.longest // tree.scales[0] if node_counts is None else tree.key_means[0].shape[2]
+    if count:
+        coarsest = (part[0][:, :, :count] for part in (tree.key_means, tree.value_means, tree.spreads))
+        means, mean_values, spreads = (of_owner(part, owner)[:, :, None].to(dtype) for part in coarsest)
         squares = grouped(query.square(), spreads.shape[-1])
         nodes: Tensor | None = None  # (B, H, c, v) the visited ones; None: all of the coarsest scale
-        present = tree.real_nodes(tree.scales[0])
+        present = tree.real_nodes()
+        if node_counts is not None:
+            present = torch.arange(count, device=query.device) < node_counts[:, None]
         real = None if present is None else of_owner(present, owner)[:, None, None]  # (B, H, c, v)
         for depth, scale in enumerate(tree.scales[:-1]):
             closed = score_rows(query, means) + math.log(scale)

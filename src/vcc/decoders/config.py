@@ -9,6 +9,7 @@ from vcc.core.tree import check_scales
 from vcc.errors import UsageError
 
 BUDGET = 8  # leaves opened where neither a budget nor a mass is given
+SHAPE_THE_TREE = ("scales", "first", "local", "fresh", "piece", "order", "spread")  # the others say how it is read
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,10 @@ class DecoderConfig(Settings):
         require(whole(self.spread, 0), "spread", self.spread, "a whole number, at least 0")
         require(self.prefill in ("exact", "blocks"), "prefill", self.prefill, '"exact" or "blocks"')
         require(whole(self.block, 1), "block", self.block, "a whole number of tokens, at least 1")
+
+    def other_tree(self, other: "DecoderConfig") -> list[str]:
+        """The settings by which another configuration builds another tree of the same tokens."""
+        return [name for name in SHAPE_THE_TREE if getattr(self, name) != getattr(other, name)]
 
     @property
     def leaf(self) -> int:

@@ -14,12 +14,13 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from vcc.decoders.config import DecoderConfig
-from vcc.decoders.interface import plain_attention, real_columns, step
+from vcc.decoders.interface import attend_layer, plain_attention, real_columns
 from vcc.decoders.layer import TreeLayer
 from vcc.decoders.model import TreeReport
+from vcc.decoders.open_cache import OPEN, reading
 from vcc.decoders.recorded_step import StepCache
 from vcc.decoders.wrap import rename_attention
-from vcc.errors import ModelError
+from vcc.errors import ModelError, UsageError
 from vcc.hosts import PREFIX as WRAPPED
 from vcc.hosts.changed_copy import changed_copy
 
@@ -34,32 +35,28 @@ class CrossLayer(TreeLayer):
 
     _layer_type = "vcc_cross_tree"
 
-    def __init__(self, settings: DecoderConfig | None = None, **kwargs: Any) -> None:
-        super().__init__(settings, causal=False)
+    causal = False
 
     @property
-    def keys(self) -> Tensor | None:
-        """The rows outside the tree. After the first step transformers takes them from here and hands them to the
-        attention function, which finds the layer by them; a new view each time, so that no layer holds itself."""
-        if self.rows is None:
-            return None
-        view = self.rows.view_as(self.rows)
-        view.tree_layer = self  # type: ignore[attr-defined]
-        return view
-
-    @keys.setter
-    def keys(self, rows: Tensor | None) -> None:
-        self.rows = rows
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        self.entered = True
-        return super().update(key_states, value_states, *args, **kwargs)
+    def keys(self) -> Any:  # type: ignore[override]
+        """After the first step transformers takes the keys from here, without an update. Another model than the
+        wrapped one would take the rows outside the tree for all there are."""
+        if self.is_initialized and OPEN.get() is None:
+            raise UsageError("this cache keeps its keys in a tree; only the model that vcc.wrap returned can read it")
+        return super().keys
 
     def build(self, mask: Tensor | None) -> None:
         """Put all tokens into the tree, at the first step: only then a mask tells which of them are padding."""
-        if self.coming.shape[1]:
-            self.note_padding(real_columns(mask, self.length))
-            self.settle()
+        if self.unread:
+            self.newest(real_columns(mask, self.length)).settle()
+
+
+def cross_layer(module: Any, key: Tensor) -> CrossLayer | None:
+    """The layer of the open cache that holds a module's keys; None: they are the decoder's own."""
+    layers = getattr(getattr(OPEN.get(), "cross_attention_cache", None), "layers", ())
+    number = getattr(module, "layer_idx", None)
+    layer = layers[number] if isinstance(number, int) and number < len(layers) else None
+    return layer if isinstance(layer, CrossLayer) and layer.holds(key) else None
 
 
 def attend_cross(
@@ -75,18 +72,18 @@ def attend_cross(
 ) -> tuple[Tensor, Tensor | None]:
     """query (B, heads, q, D) -> (B, q, heads, D), as transformers calls it. What has no tree is left to `plain`."""
     dense = plain_attention(plain, module)
-    layer = getattr(key, "tree_layer", None)
-    if not isinstance(layer, CrossLayer):
+    layer = cross_layer(module, key)
+    if layer is None:
         return dense(module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **kwargs)
     layer.build(attention_mask)
     new = query.shape[2]
-    if layer.reads_all(new):
+    if layer.reads_all(new, layer.tree.longest):
         if kwargs.get("position_bias") is not None:  # T5's is 0 across, in a size that the rows outside the tree have
             kwargs["position_bias"] = query.new_zeros(1, query.shape[1], new, layer.length)
         layer.note_rows(layer.length - new, new, None)
         return dense(module, query, *layer.in_columns(), attention_mask, scaling=scaling, dropout=dropout, **kwargs)
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-    return step(layer, query, new, scaling, new > layer.settings.block).to(query.dtype), None
+    return attend_layer(layer, query, new, scaling, new > layer.settings.block).to(query.dtype), None
 
 
 def with_cross_trees(implementation: str | None) -> str:
@@ -143,8 +140,8 @@ class CrossTrees:
         """What each decoder layer has read of the encoder's tokens in the last `generate`, per token written."""
         cache = self.__dict__.get("last_cache")
         layers = cache.cross_attention_cache.layers if isinstance(cache, EncoderDecoderCache) else ()
-        trees = [layer for layer in layers if isinstance(layer, CrossLayer) and layer.queries]
-        return tuple(TreeReport(float(tree.rows_read) / tree.queries, float(tree.length)) for tree in trees)
+        trees = [layer for layer in layers if isinstance(layer, CrossLayer) and layer.tally.queries]
+        return tuple(TreeReport(float(tree.tally.read) / tree.tally.queries, float(tree.length)) for tree in trees)
 
 
 def with_recorded_steps(plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -153,9 +150,12 @@ def with_recorded_steps(plain: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(plain)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         cache = kwargs.get("past_key_values")
-        if not args and isinstance(cache, StepCache) and cache.can_step(kwargs):
-            return cache.step(partial(plain, self), kwargs)
-        return plain(self, *args, **kwargs)
+        if not isinstance(cache, EncoderDecoderCache):
+            return plain(self, *args, **kwargs)
+        with reading(cache):
+            if not args and isinstance(cache, StepCache) and cache.can_step(kwargs):
+                return cache.step(partial(plain, self), kwargs)
+            return plain(self, *args, **kwargs)
 
     return forward
 

@@ -1,6 +1,5 @@
 """`KeptDocument`: a text that a wrapped model has read once, to be asked many times, also in another process."""
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from transformers.cache_utils import DynamicCache
 
+from vcc.decoders.cache import TreeCache
 from vcc.decoders.files import load_cache, save_cache
-from vcc.decoders.layer import TreeLayer
 from vcc.errors import UsageError
 
 Questions = Tensor | Sequence[int] | Sequence[Sequence[int]] | Sequence[Tensor]
@@ -24,21 +22,36 @@ class KeptDocument:
 
     model: Any
     ids: Tensor  # (1, n)
-    cache: DynamicCache
+    cache: TreeCache
 
-    def branch(self, batch: int = 1) -> DynamicCache:
+    @classmethod
+    def read(cls, model: Any, ids: Any, chunk: int, leaves: str | torch.device | None) -> "KeptDocument":
+        """Run a text (n,) or (1, n) through the model, `chunk` tokens at a time."""
+        ids = torch.as_tensor(ids, device=model.device)
+        ids = ids[None] if ids.ndim == 1 else ids
+        if ids.ndim != 2 or len(ids) != 1 or not ids.shape[1] or ids.is_floating_point():
+            raise UsageError(
+                f"a document of shape {tuple(ids.shape)}: it must be the token ids of one text, at least one"
+            )
+        if chunk < 1:
+            raise UsageError(f"chunk={chunk}: it must be a positive number of tokens")
+        leaves_on = None if leaves is None else torch.device(leaves)
+        cache = TreeCache.empty(model.config, model.vcc, leaves_on, exact=model.vcc.prefill == "exact")
+        with torch.no_grad():
+            for part in ids.split(chunk, 1):
+                model(part, past_key_values=cache, logits_to_keep=1)
+        return cls(model, ids, cache)
+
+    @classmethod
+    def load(cls, model: Any, path: Path, leaves: str | None, verify: bool | None) -> "KeptDocument":
+        return cls(model, *load_cache(path, model, leaves, verify))
+
+    def branch(self, batch: int = 1) -> TreeCache:
         """A cache for `batch` continuations of the text, to be used with `model.generate` or the model itself.
 
         What comes after the text joins the trees in whole pieces only; until then it is read exactly.
         """
-        cache = copy.copy(self.cache)
-        layers: list[Any] = [copy.copy(layer) for layer in self.cache.layers]
-        for layer in layers:
-            if isinstance(layer, TreeLayer):
-                layer.continue_document()
-            layer.batch_repeat_interleave(batch)
-        cache.layers = layers
-        return cache
+        return self.cache.branch(batch)
 
     def ask(self, questions: Questions, attention_mask: Tensor | None = None, **settings: Any) -> Any:
         """What `generate` adds after the text and each question: new tokens only, (B, new), answers padded at the end.
@@ -72,32 +85,6 @@ class KeptDocument:
     def save(self, path: str | Path) -> None:
         """Into one safetensors file, for `model.load_document`."""
         save_cache(Path(path), self.model, self.ids, self.cache)
-
-
-def read_document(model: Any, ids: Any, chunk: int, leaves: str | torch.device | None) -> KeptDocument:
-    """Run a text (n,) or (1, n) through the model, `chunk` tokens at a time."""
-    ids = torch.as_tensor(ids, device=model.device)
-    ids = ids[None] if ids.ndim == 1 else ids
-    if ids.ndim != 2 or len(ids) != 1 or not ids.shape[1] or ids.is_floating_point():
-        raise UsageError(f"a document of shape {tuple(ids.shape)}: it must be the token ids of one text, at least one")
-    if chunk < 1:
-        raise UsageError(f"chunk={chunk}: it must be a positive number of tokens")
-    cache = model.new_cache()
-    trees = [layer for layer in cache.layers if isinstance(layer, TreeLayer)]
-    for layer in trees:
-        layer.reading_all = model.vcc.prefill == "exact"
-        layer.leaves_on = None if leaves is None else torch.device(leaves)
-    with torch.no_grad():
-        for part in ids.split(chunk, 1):
-            model(part, past_key_values=cache, logits_to_keep=1)
-    for layer in trees:
-        layer.reading_all = False
-    return KeptDocument(model, ids, cache)
-
-
-def load_document(model: Any, path: Path, leaves: str | None, verify: bool | None) -> KeptDocument:
-    ids, cache = load_cache(path, model, model.new_cache(), leaves, verify)
-    return KeptDocument(model, ids, cache)
 
 
 def padded(questions: Any, mask: Tensor | None, device: torch.device, pad: int) -> tuple[Tensor, Tensor]:

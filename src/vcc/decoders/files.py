@@ -1,4 +1,8 @@
-"""A document's trees in one safetensors file: keyed by model and text, mapped into memory, checked before use."""
+"""A document's trees in one safetensors file: keyed by model and text, mapped into memory, checked before use.
+
+The file's metadata is a JSON text and its SHA-256. The JSON has the name, type, shape and checksum of every tensor, so
+that nothing of the file is used, not even a shape, before it is known to be what was saved.
+"""
 
 import hashlib
 import json
@@ -12,23 +16,25 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers.cache_utils import DynamicCache
 
+from vcc.decoders.cache import TreeCache
+from vcc.decoders.config import DecoderConfig
 from vcc.decoders.layer import TreeLayer
-from vcc.decoders.tree import KeyTree
+from vcc.decoders.outside import OutsideRows
+from vcc.decoders.tree import KeyTree, trimmed
 from vcc.errors import DocumentError, UsageError
 from vcc.files import force
 
-FORMAT = "vcc-decoder-document-1"
-WHOLE = 256 * 2**20  # bytes up to which a file is checked to the last byte unless told otherwise
+FORMAT = "vcc-decoder-document-2"
+WHOLE = 256 * 2**20  # bytes up to which a file is checked to the last byte by default
 SAMPLE = 64  # numbers of each weight that go into a model's fingerprint
 LEAVES = ("tree.keys", "tree.values")  # what may be large: read only where a node is opened
 
 
-def save_cache(path: Path, model: Any, ids: Tensor, cache: DynamicCache) -> None:
+def save_cache(path: Path, model: Any, ids: Tensor, cache: TreeCache) -> None:
     """Write under another name beside it, then rename: the file is whole or absent."""
     if path.exists() and not path.is_file():
-        raise UsageError(f"{path} cannot be written: it is there, and not a regular file")
+        raise UsageError(f"{path} cannot be written: it exists and is not a regular file")
     tensors, layers = {"ids": ids.cpu()}, []
     for number, layer in enumerate(cache.layers):
         parts, facts = tensors_of(layer)
@@ -40,12 +46,13 @@ def save_cache(path: Path, model: Any, ids: Tensor, cache: DynamicCache) -> None
         "text": text_key(ids),
         "settings": model.vcc.to_dict(),
         "layers": layers,
-        "checks": {name: checksum(tensor) for name, tensor in tensors.items()},
+        "tensors": {name: [*form_of(tensor), checksum(tensor)] for name, tensor in tensors.items()},
     }
+    header = json.dumps(about)
     descriptor, aside = tempfile.mkstemp(prefix=".writing-", dir=path.parent)
     os.close(descriptor)
     try:
-        save_file(tensors, aside, {"vcc": json.dumps(about)})
+        save_file(tensors, aside, {"vcc": header, "sha256": sha256(header)})
         force(Path(aside))
         os.replace(aside, path)
     except BaseException:  # Ctrl-C too
@@ -53,52 +60,56 @@ def save_cache(path: Path, model: Any, ids: Tensor, cache: DynamicCache) -> None
         raise
 
 
-def load_cache(
-    path: Path, model: Any, cache: DynamicCache, leaves: str | None, verify: bool | None
-) -> tuple[Tensor, DynamicCache]:
-    """Fill an empty cache of the model from a file. -> the text's ids, the cache."""
+def load_cache(path: Path, model: Any, leaves: str | None, verify: bool | None) -> tuple[Tensor, TreeCache]:
+    """What a file holds, for the model that has read it. -> the text's ids (1, n), the cache."""
     if leaves not in (None, "disk", "cpu", "device"):
         raise UsageError(f'leaves={leaves!r}: it must be "disk", "cpu" or "device"')
     leaves = leaves or ("disk" if model.device.type == "cpu" else "device")
-    about, tensors = open_file(path)
+    about, tensors = open_saved(path)
     if about["model"] != fingerprint(model):
         raise DocumentError(str(path), "it was read by another model: other weights, or another configuration")
-    if about["settings"] != model.vcc.to_dict():
-        changed = [key for key, value in model.vcc.to_dict().items() if about["settings"].get(key) != value]
-        if {"scales", "first", "local", "fresh", "piece", "order", "spread"} & set(changed):
-            raise DocumentError(
-                str(path), f"its tree was built with other settings than the model's; {changed} differ: "
-                "wrap the model with those it was saved with, or read the text again"
-            )  # fmt: skip
+    changed = model.vcc.other_tree(DecoderConfig.from_dict(about["settings"]))
+    if changed:
+        raise DocumentError(
+            str(path), f"its tree was built with other settings than the model's; {changed} differ: "
+            "wrap the model with those it was saved with, or read the text again"
+        )  # fmt: skip
     if verify is None:
         verify = path.stat().st_size <= WHOLE
     for name, tensor in tensors.items():
         large = name.partition(".")[2] in LEAVES
-        if (verify or not large) and checksum(tensor) != about["checks"].get(name):
+        if (verify or not large) and checksum(tensor) != about["tensors"][name][-1]:
             raise DocumentError(str(path), f"it is damaged: {name} is not what was saved")
-    ids = tensors["ids"]
-    if text_key(ids) != about["text"] or len(about["layers"]) != len(cache.layers):
-        raise DocumentError(str(path), "it is damaged: its text or its layers are not those it was saved with")
-    for number, (layer, facts) in enumerate(zip(cache.layers, about["layers"], strict=True)):
-        own = {
-            name.removeprefix(f"{number}."): tensor for name, tensor in tensors.items() if name.startswith(f"{number}.")
-        }
-        fill(layer, own, facts, model, leaves)
-    return ids.to(model.device), cache
+    layers = []
+    for number, (layer, facts) in enumerate(zip(model.new_cache().layers, about["layers"], strict=True)):
+        mine = f"{number}."
+        own = {name.removeprefix(mine): tensor for name, tensor in tensors.items() if name.startswith(mine)}
+        layers.append(layer_of(own, facts, layer, model, leaves))
+    return tensors["ids"].to(model.device), TreeCache(layers)
 
 
-def open_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What a file says of itself, and its tensors, which are mapped and not read."""
+def open_saved(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """A file's header and its tensors, mapped and not read. Their names, types and shapes are those that were saved."""
     if not path.is_file():
         raise DocumentError(str(path), "there is no such file")
     try:
         with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {}).get("vcc", "{}"))
+            metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dictionary)
-    except (SafetensorError, ValueError, OSError) as error:
+    except (SafetensorError, ValueError, TypeError, RuntimeError, OSError) as error:
         raise DocumentError(str(path), f"it is no whole safetensors file: {error}") from error
-    if not isinstance(about, dict) or about.get("format") != FORMAT:
+    header = metadata.get("vcc")
+    if header is None:
         raise DocumentError(str(path), "it holds no document that a decoder has read")
+    if metadata.get("sha256") != sha256(header):
+        raise DocumentError(str(path), "it is damaged, or of another version: its header is not what was saved")
+    about = json.loads(header)  # as we wrote it
+    if about["format"] != FORMAT:
+        raise DocumentError(str(path), f"its format is {about['format']}, not {FORMAT}: read the text again")
+    if {name: form_of(tensor) for name, tensor in tensors.items()} != {
+        name: form for name, (*form, _) in about["tensors"].items()
+    }:
+        raise DocumentError(str(path), "it is damaged: its tensors are not those that were saved")
     return about, tensors
 
 
@@ -106,12 +117,12 @@ def tensors_of(layer: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """A cache layer as named tensors, and what else must be known of it."""
     if not isinstance(layer, TreeLayer):
         return {"keys": layer.keys, "values": layer.values}, {"seen": layer.cumulative_length}
-    tree = layer.tree
+    tree, rows = trimmed(layer.tree), layer.rows
     parts = {
-        "keys": layer.keys,
-        "values": layer.values,
-        "columns": layer.columns,
-        "live": layer.live,
+        "keys": rows.keys,
+        "values": rows.values,
+        "columns": rows.columns,
+        "live": rows.live,
         "tree.keys": tree.keys,
         "tree.values": tree.values,
         "tree.columns": tree.columns,
@@ -119,31 +130,29 @@ def tensors_of(layer: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     parts |= {f"tree.key_means.{i}": means for i, means in enumerate(tree.key_means)}
     parts |= {f"tree.value_means.{i}": means for i, means in enumerate(tree.value_means)}
     parts |= {f"tree.spreads.{i}": spread for i, spread in enumerate(tree.spreads)}
-    return parts, {"length": layer.length, "tokens": layer.tokens.tolist(), "lengths": list(tree.lengths)}
+    return parts, {"length": layer.length, "tokens": layer.counts.tokens.tolist(), "lengths": list(tree.lengths)}
 
 
-def fill(layer: Any, parts: dict[str, Tensor], facts: dict[str, Any], model: Any, leaves: str) -> None:
-    """The inverse of `tensors_of`, on the model's device; the leaves where they are asked for."""
+def layer_of(parts: dict[str, Tensor], facts: dict[str, Any], empty: Any, model: Any, leaves: str) -> Any:
+    """The inverse of `tensors_of`, on the model's device; the leaves where they are asked for. `empty` is a layer of
+    the same kind."""
     device, dtype = model.device, model.dtype
     rows = {name: part.to(device) for name, part in parts.items() if not name.startswith("tree.")}
     if rows["keys"].dtype != dtype:
         raise UsageError(f"the document was read in {rows['keys'].dtype}, the model computes in {dtype}")
-    layer.lazy_initialization(rows["keys"], rows["values"])
-    layer.keys, layer.values = rows["keys"], rows["values"]
-    if not isinstance(layer, TreeLayer):
-        layer.cumulative_length = facts["seen"]
-        return
-    layer.columns, layer.live, layer.length = rows["columns"], rows["live"], facts["length"]
-    layer.tokens, layer.in_tree = (torch.tensor(facts[name], device="cpu") for name in ("tokens", "lengths"))
+    if not isinstance(empty, TreeLayer):
+        empty.lazy_initialization(rows["keys"], rows["values"])
+        empty.keys, empty.values, empty.cumulative_length = rows["keys"], rows["values"], facts["seen"]
+        return empty
 
     def placed(tensor: Tensor) -> Tensor:
         if leaves == "cpu":  # pinned, kernels of a GPU can read them
             return tensor.pin_memory() if device.type == "cuda" else tensor.clone()
         return tensor.to(device) if leaves == "device" else tensor
 
-    above = range(len(layer.settings.scales) - 1)
-    layer.tree = KeyTree(
-        layer.settings.scales,
+    above = range(len(empty.settings.scales) - 1)
+    tree = KeyTree(
+        empty.settings.scales,
         placed(parts["tree.keys"]),
         placed(parts["tree.values"]),
         placed(parts["tree.columns"]),
@@ -152,6 +161,18 @@ def fill(layer: Any, parts: dict[str, Tensor], facts: dict[str, Any], model: Any
         tuple(parts[f"tree.spreads.{i}"].to(device) for i in above),
         tuple(facts["lengths"]),
     )
+    outside = OutsideRows(rows["keys"], rows["values"], rows["columns"], rows["live"])
+    tokens = torch.tensor(facts["tokens"], device="cpu")
+    return TreeLayer.restored(empty.settings, outside, tree, tokens, facts["length"])
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def form_of(tensor: Tensor) -> list[Any]:
+    """A tensor's type and shape, as JSON has them."""
+    return [str(tensor.dtype), list(tensor.shape)]
 
 
 def checksum(tensor: Tensor) -> int:

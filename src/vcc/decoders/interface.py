@@ -16,8 +16,10 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from vcc.decoders.attend import attend_tree
-from vcc.decoders.kernel import step_by_kernel, why_no_kernel
-from vcc.decoders.layer import TreeLayer
+from vcc.decoders.layer import TreeLayer, TreeStep
+from vcc.decoders.open_cache import OPEN
+from vcc.decoders.recorded_layer import RecordedLayer
+from vcc.decoders.use_kernels import step_by_kernel, why_no_kernel
 
 PREFIX = "vcc_"
 
@@ -45,52 +47,76 @@ def attend(
 ) -> tuple[Tensor, Tensor | None]:
     """query (B, heads, q, D) -> (B, q, heads, D), as transformers calls it."""
     dense = partial(plain_attention(plain, module), scaling=scaling, dropout=dropout, **kwargs)
-    layer: TreeLayer | None = getattr(key, "tree_layer", None)
+    layer = layer_of(module, key)
     if layer is None:
         return dense(module, query, key, value, attention_mask)
-    layer.note_padding(real_columns(attention_mask, query.shape[2]))
+    if isinstance(layer, RecordedLayer):
+        scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+        return layer.attend(query, scaling).to(query.dtype), None
+    step = layer.newest(real_columns(attention_mask, query.shape[2]))
     new, settings = query.shape[2], layer.settings
-    if layer.reads_all(new):
+    if step.reads_all:
         result = dense(module, query, *layer.in_columns(), attention_mask)
-        if new <= settings.block and not layer.reading_all:
-            layer.note_rows(layer.length - new, new, None)
-        layer.settle()
+        if new <= settings.block and not layer.exact:
+            layer.note_rows(step.first, new, None)
+        step.settle()
         return result
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    if new == 1:
+        step.leave_growth()
+        return attend_layer(layer, query, 1, scaling, False).to(query.dtype), None
+    return attend_parts(step, query, scaling).to(query.dtype), None
+
+
+def layer_of(module: Any, key: Tensor) -> TreeLayer | RecordedLayer | None:
+    """The layer of the open cache that has just taken in a module's keys; None: they are in no tree."""
+    layers = getattr(OPEN.get(), "layers", ())
+    number = getattr(module, "layer_idx", None)
+    layer = layers[number] if isinstance(number, int) and number < len(layers) else None
+    return layer if isinstance(layer, (TreeLayer, RecordedLayer)) and layer.holds(key) else None
+
+
+def attend_parts(step: TreeStep, query: Tensor, scaling: float) -> Tensor:
+    """Queries (B, heads, q, D), in parts that each see the tree as it is when they come -> (B, q, heads, D)."""
+    layer, new, settings = step.layer, step.new, step.layer.settings
     together = new > settings.block
-    ends = [*range(settings.block, new, settings.block), new] if together else layer.steps()
+    ends = [*range(settings.block, new, settings.block), new] if together else step.parts()
     joining = max(settings.fresh, settings.piece // 8)  # of a prefill: a piece is ordered anew whenever some join it
     outputs, start = [], 0
     for end in ends:
-        outputs.append(step(layer, query[:, :, start:end], new - start, scaling, together))
+        step.advance(end)
+        outputs.append(attend_layer(layer, query[:, :, start:end], new - start, scaling, together))
         if not together or end == new or end // joining > start // joining:
-            layer.settle(end)
+            step.settle(end)
         start = end
-    output = outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)
-    return output.to(query.dtype), None
+    return torch.cat(outputs, 1)
 
 
-def step(layer: TreeLayer, query: Tensor, back: int, scaling: float, together: bool) -> Tensor:
-    """Queries (B, heads, q, D), the first of which is the column `back` before the end -> (B, q, heads, D)."""
+def attend_layer(layer: TreeLayer, query: Tensor, back: int, scaling: float, together: bool) -> Tensor:
+    """Queries (B, heads, q, D), the first of which is the column `back` before the end -> (B, q, heads, D).
+
+    `together`: they choose nodes together.
+    """
     batch, heads, new, width = query.shape
-    kv_heads = layer.keys.shape[1]
+    rows = layer.rows
+    kv_heads = rows.keys.shape[1]
     first = layer.length - back
     # The kernels see every row that is live, so nothing may have come after the one token they are given.
     if query.device.type == "cuda" and back == 1 and why_no_kernel(query, layer.tree, layer.settings) is None:
-        output, rows = step_by_kernel(layer, query, scaling)
-        layer.note_rows(first, new, rows)
+        output, read = step_by_kernel(layer, query, scaling)
+        layer.note_rows(first, new, float(read.mean()))
         return output
     own = torch.arange(first, first + new, device=query.device)
-    visible = layer.live[:, None].expand(-1, new, -1)  # (B, q, m)
+    visible = rows.live[:, None].expand(-1, new, -1)  # (B, q, m)
     if layer.causal:
-        visible = visible & (layer.columns[:, None] <= own[:, None])
+        visible = visible & (rows.columns[:, None] <= own[:, None])
     vips = query.unflatten(1, (kv_heads, heads // kv_heads)).transpose(2, 3)  # (B, H, q, g, D)
     group = vips.shape[3]
     visible = visible[:, :, None].expand(-1, -1, group, -1)  # (B, q, g, m)
     if together:
         vips, visible = vips.flatten(2, 3)[:, :, None], visible.flatten(1, 2)[:, None]
-    attended = attend_tree(vips, layer.keys, layer.values, visible, layer.tree, layer.owner, layer.settings, scaling)
-    layer.note_rows(first, new, attended.rows)
+    attended = attend_tree(vips, rows.keys, rows.values, visible, layer.tree, layer.owner, layer.settings, scaling)
+    layer.note_rows(first, new, attended.rows.double().mean())
     output = attended.output.view(batch, kv_heads, new, group, width)
     return output.permute(0, 2, 1, 3, 4).reshape(batch, new, heads, width)
 

@@ -1,5 +1,8 @@
 """`TreeLayer`: what a wrapped decoder layer keeps of the keys and values it has seen, as transformers' caches do."""
 
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -7,203 +10,206 @@ from torch import Tensor
 from transformers.cache_utils import DynamicLayer
 
 from vcc.decoders.config import DecoderConfig
-from vcc.decoders.tree import NOWHERE, KeyTree, cut_back, empty_tree, in_order_of_columns, select, write_tokens
+from vcc.decoders.counts import CPU, TokenCounts
+from vcc.decoders.outside import OutsideRows, take_rows
+from vcc.decoders.tree import (
+    NOWHERE,
+    KeyTree,
+    cut_back,
+    empty_tree,
+    in_order_of_columns,
+    order_of_pieces,
+    select,
+    write_tokens,
+)
 from vcc.errors import UsageError
 
-CPU = torch.device("cpu")  # named wherever tensors must be there: torch.set_default_device may say otherwise
+
+@dataclass(frozen=True)
+class RowTally:
+    """For the report: sums over the tokens of all steps. Prefill is not counted."""
+
+    queries: int = 0
+    read: float | Tensor = 0.0
+    keys: float = 0.0  # that a dense layer would have read
+
+    def plus(self, first: int, new: int, rows: float | Tensor | None) -> "RowTally":
+        """The tokens of `new` columns from `first` on have read so many rows each on average; None: all."""
+        keys = first + (new + 1) / 2
+        read = self.read + new * (keys if rows is None else rows)
+        return RowTally(self.queries + new, read, self.keys + new * keys)
 
 
 class TreeLayer(DynamicLayer):
     """First and last tokens as they are, all between them in a `KeyTree`.
 
-    `keys`, `values` (B, H, m, D) are the tokens outside the tree, in the order of the text; `columns` (B, m) says where
-    each stands, `live` (B, m) which are real: padding, wherever it is, is in no tree and attended by nobody. A sequence
-    in a batch is kept exactly as it would be alone: its first and last tokens, and its pieces, are its own.
+    `update` takes new tokens in. They must be read before more can come: `newest` gives the `TreeStep` that reads them.
+    Padding, wherever it is, is in no tree and no query attends to it. A sequence in a batch is kept exactly as it would
+    be alone: its first and last tokens, and its pieces, are its own.
     """
 
     _layer_type = "vcc_tree"
-    keys: Any  # (B, H, m, D)
-    values: Any
-    tree: KeyTree  # from the first update on
+    causal = True  # False: a query sees every token, wherever it stands (cross-attention)
+    rows: OutsideRows  # these, the tree and the counts: from the first update on
+    tree: KeyTree
+    counts: TokenCounts
+    tally: RowTally
+    shares_tree: bool
 
-    def __init__(self, settings: DecoderConfig | None = None, causal: bool = True, **kwargs: Any) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        settings: DecoderConfig | None = None,
+        leaves_on: torch.device | None = None,
+        exact: bool = False,
+        **kwargs: Any,
+    ) -> None:
         self.settings = settings or DecoderConfig()
-        self.causal = causal  # False: a query sees every token, wherever it stands (cross-attention)
-        self.leaves_on: torch.device | None = None  # where the tree's tokens are kept; None: where the model is
-        self.reading_all = False  # whether what comes is a part of a longer text that is read exactly
-        self.entered = False  # whether the attention that knows this layer is about to read it
+        self.leaves_on = leaves_on  # where the tree's tokens are kept; None: where the model is
+        self.exact = exact  # whether everything that comes is a part of one text, which is read exactly
         self.forget()
 
-    def forget(self) -> None:
-        self.length = 0  # columns seen, padding included
-        self.tokens = torch.zeros(0, dtype=torch.int64, device=CPU)  # (B,) real tokens of each sequence
-        self.in_tree = self.tokens  # (B,) those of them that are in the tree
-        self.since = self.tokens  # (B,) tokens in the tree when the document ended
-        self.coming = torch.zeros(0, 0, dtype=torch.bool, device=CPU)  # (B, q) which of the newest columns are real
-        self.owner: Tensor | None = None  # (B,) the tree's sequence of each; None: one each, or one for all
-        self.every = self.settings.fresh  # tokens that join the tree at a time; after a document, whole pieces
-        self.queries, self.rows_of = 0, 0.0  # for the report: sums over the tokens of all steps
-        self.rows_read: float | Tensor = 0.0
+    @classmethod
+    def filled(
+        cls, settings: DecoderConfig, keys: Tensor, values: Tensor, real: Tensor | None = None, **kwargs: Any
+    ) -> Any:
+        """A layer that has read tokens (B, H, n, D), of which (B, n) are real; None: all."""
+        layer = cls(settings, **kwargs)
+        layer.update(keys, values)
+        layer.newest(real).settle()
+        return layer
 
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        self.dtype, self.device = key_states.dtype, key_states.device
-        self.keys, self.values = key_states[:, :, :0], value_states[:, :, :0]
-        batch = len(key_states)
-        self.columns = torch.zeros(batch, 0, dtype=torch.int64, device=self.device)
-        self.live = torch.zeros(batch, 0, dtype=torch.bool, device=self.device)
-        self.tokens = torch.zeros(batch, dtype=torch.int64, device=CPU)
-        self.since = self.in_tree = torch.zeros_like(self.tokens)
-        self.coming = torch.zeros(batch, 0, dtype=torch.bool, device=CPU)
-        self.tree = empty_tree(self.settings.scales, self.keys, self.leaves_on or self.device, self.settings.spread)
+    @classmethod
+    def restored(
+        cls, settings: DecoderConfig, rows: OutsideRows, tree: KeyTree, tokens: Tensor, length: int
+    ) -> "TreeLayer":
+        """A layer as it was when it was saved. The tree may be in memory that cannot be written."""
+        layer = cls(settings)
+        layer.start(rows.keys, rows.values)
+        in_tree = torch.tensor(tree.lengths, device=CPU)
+        layer.rows, layer.tree, layer.length, layer.shares_tree = rows, tree, length, True
+        layer.counts = layer.counts.more(tokens).grown(in_tree)
+        return layer
+
+    def continued(self, batch: int) -> "TreeLayer":
+        """A layer for `batch` continuations of the text this one has read. It shares the tree until it has to grow."""
+        layer = copy.copy(self)
+        self.shares_tree = layer.shares_tree = True
+        layer.exact, layer.tally = False, RowTally()
+        layer.counts = self.counts.after_document()
+        layer.rows = OutsideRows(self.rows.keys, self.rows.values, self.rows.columns, self.rows.live)
+        layer.batch_repeat_interleave(batch)
+        return layer
+
+    def with_settings(self, settings: DecoderConfig) -> "TreeLayer":
+        """The same layer, read with other settings. It shares the tree until it has to grow."""
+        other = self.settings.other_tree(settings)
+        if other:
+            raise UsageError(f"{', '.join(other)} differ: the tokens must be read again to be kept in another tree")
+        layer = copy.copy(self)
+        self.shares_tree = layer.shares_tree = True
+        layer.settings = settings
+        if self.is_initialized:
+            layer.counts = self.counts.with_settings(settings)
+            layer.rows = OutsideRows(*(part.clone() for part in self.rows.parts))
+        return layer
+
+    def forget(self) -> None:
+        self.is_initialized = False
+        self.length = 0  # columns seen, padding included
+        self.unread = 0  # newest columns that no query has read yet
+        self.owner: Tensor | None = None  # (B,) the tree's sequence of each; None: one each, or one for all
+        self.shares_tree = False  # whether another layer reads the same storage
+        self.counts = TokenCounts.none(self.settings, 0)
+        self.tally = RowTally()
+
+    def start(self, keys: Tensor, values: Tensor) -> None:
+        self.dtype, self.device = keys.dtype, keys.device
+        self.rows = OutsideRows.none(keys, values)
+        self.counts = TokenCounts.none(self.settings, len(keys))
+        self.tree = empty_tree(self.settings.scales, keys, self.leaves_on or self.device, self.settings.spread)
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Take new tokens in. What comes back leads the attention function here, by its attribute `tree_layer`."""
-        if not self.entered:
+        """Take new tokens in. The keys that come back are those by which `holds` knows this layer."""
+        if self.unread:
             raise UsageError(
-                "this cache keeps its keys in a tree, and only the model that vcc.wrap gave, or another of its family "
-                "and size, can read it; pass the wrapped model the cache, or this model a DynamicCache"
+                f"{self.unread} tokens of this cache were never attended to: a forward was interrupted, or another "
+                "model than the one that vcc.wrap returned was given the cache. Start with a new cache"
             )
         if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        batch, _, new, _ = key_states.shape
-        if self.columns.shape[1]:
-            key_states, value_states = (
-                torch.cat(both, 2) for both in ((self.keys, key_states), (self.values, value_states))
-            )
-        self.keys, self.values = key_states, value_states
-        fresh = torch.arange(self.length, self.length + new, device=self.device).expand(batch, new)
-        self.columns = torch.cat([self.columns, fresh], 1)
-        self.live = torch.cat([self.live, torch.ones_like(fresh, dtype=torch.bool)], 1)
-        self.coming = torch.ones(batch, new, dtype=torch.bool, device=CPU)
-        self.length += new
-        keys = self.keys.view_as(self.keys)  # a view: the layer must not hold what holds the layer
-        keys.tree_layer = self  # type: ignore[attr-defined]
-        return keys, self.values
+            self.start(key_states, value_states)
+        self.unread = key_states.shape[2]
+        self.rows.append(key_states, value_states, self.length, self.counts.room)
+        self.length += self.unread
+        return self.keys, self.values
 
-    def note_padding(self, real: Tensor | None) -> None:
-        """Which of the newest columns are real (B, q); None: all. Once after each update."""
-        self.entered = False
-        if real is not None:
-            new = real.shape[1]
-            self.live = torch.cat([self.live[:, : self.live.shape[1] - new], real], 1)
-            self.coming = real.cpu()
+    def holds(self, keys: Any) -> bool:
+        """Whether these are the keys that `update` has returned."""
+        return self.is_initialized and keys is self.rows.storage.keys
 
-    def reached(self, read: int | None = None) -> Tensor:
-        """(B,): tokens that belong in the tree when `read` of the newest columns (all of them) have been read."""
-        return self.belongs(self.tokens + self.coming[:, :read].sum(1))
+    def newest(self, real: Tensor | None) -> "TreeStep":
+        """The columns of the last update, of which (B, q) are real tokens; None: all."""
+        return TreeStep(self, real)
 
-    def belongs(self, tokens: Tensor) -> Tensor:
-        """How many of so many tokens (B, ...) belong in the tree: all but the first, the local, and those that collect.
-
-        It depends on nothing else, so that tokens that come one by one and tokens that come at once are kept alike.
-        """
-        since = self.since.view(-1, *(1,) * (tokens.ndim - 1))
-        beyond = tokens - self.settings.first - self.settings.local - since
-        return beyond.clamp(min=0) // self.every * self.every + since
-
-    def steps(self) -> list[int]:
-        """Where the newest columns must be parted so that each part sees the tree it would see if it came alone."""
-        reached = self.belongs(self.tokens[:, None] + self.coming.cumsum(1))  # (B, q)
-        changes = reached.diff(dim=1, prepend=self.belongs(self.tokens)[:, None]).any(0)
-        return sorted({*(changes.nonzero()[:, 0] + 1).tolist(), reached.shape[1]})
-
-    def reads_all(self, new: int) -> bool:
-        """Whether so many new tokens are to see every token as it is."""
+    def reads_all(self, new: int, tokens_in_tree: int) -> bool:
+        """Whether so many new tokens see every token as it is, with so many in the tree."""
         settings = self.settings
-        if self.reading_all or (new > settings.block and settings.prefill == "exact"):
+        if self.exact or (new > settings.block and settings.prefill == "exact"):
             return True
-        room = int(self.reached().max()) if self.coming.numel() else max(self.tree.lengths)
         if settings.budget is None:
-            return settings.mass == 1 or room == 0
-        return all(h >= room // scale for h, scale in zip(settings.budget, settings.scales, strict=False))
+            return settings.mass == 1 or tokens_in_tree == 0
+        return all(h >= tokens_in_tree // scale for h, scale in zip(settings.budget, settings.scales, strict=False))
 
-    def note_rows(self, first: int, new: int, rows: Tensor | None) -> None:
-        """For the report: the tokens of `new` columns from `first` on have read so many rows (B, c) each; None: all."""
-        keys = first + (new + 1) / 2
-        self.rows_read = self.rows_read + new * (keys if rows is None else rows.double().mean())
-        self.rows_of += new * keys
-        self.queries += new
-
-    def settle(self, read: int | None = None) -> None:
-        """Let the tree have what belongs in it, now that `read` of the newest columns (all of them) have been read."""
-        reached = self.reached(read)
-        if read is None or read == self.coming.shape[1]:
-            self.tokens = self.tokens + self.coming.sum(1)
-            self.coming = self.coming[:, :0]
-        self.grow(reached)
+    def note_rows(self, first: int, new: int, rows: float | Tensor | None) -> None:
+        self.tally = self.tally.plus(first, new, rows)
 
     def grow(self, target: Tensor) -> None:
         """Move tokens into the tree until it has `target` (B,) of each sequence, those after the first."""
-        done = self.in_tree
-        if bool((target <= done).all()):
-            return
-        self.own_tree()
-        piece = self.settings.piece
-        moving = (target - done).to(self.device)[:, None]
-        rank = self.live.cumsum(1) - 1
-        moved = self.live & (rank >= self.settings.first) & (rank < self.settings.first + moving)
-        groups: dict[tuple[int, int], list[int]] = {}
-        for number, (had, wanted) in enumerate(zip(done.tolist(), target.tolist(), strict=True)):
-            if wanted > had:
-                groups.setdefault((had, wanted), []).append(number)
-        for (had, wanted), elements in groups.items():
-            element, start = torch.tensor(elements, device=CPU), had // piece * piece
-            at = element.to(self.device)
-            place = (~moved[at]).sort(dim=1, stable=True).indices[:, : wanted - had]
-            some = slice(None) if len(elements) == len(self.live) else at  # a slice does not copy
-            keys, values = (take_rows(part[some], place) for part in (self.keys, self.values))
-            columns = self.columns[some].gather(1, place)
-            if start < had:  # the last piece is not full: it is ordered anew, with what comes
-                old = in_order_of_columns(self.tree, element, start, had)
-                keys, values = (torch.cat([a.to(b.device), b], 2) for a, b in zip(old[:2], (keys, values), strict=True))
-                columns = torch.cat([old[2].to(columns.device), columns], 1)
-            by_key = self.settings.order == "key"
-            self.tree = write_tokens(self.tree, element, start, (keys, values, columns), piece, by_key)
-        self.in_tree = torch.maximum(done, target)
-        self.keep(self.live & ~moved)
-
-    def keep(self, kept: Tensor) -> None:
-        """Only the rows `kept` (B, m) stay, in their order; where others keep more, rows that are not live follow."""
-        most = int(kept.sum(1).max()) if kept.numel() else 0
-        place = (~kept).sort(dim=1, stable=True).indices[:, :most]
-        self.keys, self.values = take_rows(self.keys, place), take_rows(self.values, place)
-        self.columns, self.live = self.columns.gather(1, place), kept.gather(1, place)
+        grow_together([self], target)
 
     def own_tree(self) -> None:
         """Sequences that share a tree get one each."""
-        batch = len(self.live)
+        batch = len(self.counts.tokens)
         if self.owner is None and len(self.tree.lengths) == batch:
             return
         owner = torch.zeros(batch, dtype=torch.int64, device=CPU) if self.owner is None else self.owner
-        self.tree, self.owner = select(self.tree, owner), None
+        shared = self.shares_tree or len(self.tree.lengths) != batch
+        self.tree, self.owner = select(self.tree, owner, in_place=not shared), None
+        self.shares_tree = False
 
     def in_columns(self) -> tuple[Tensor, Tensor]:
         """All keys and values (B, H, n, D) as they stood in the text; zeros where padding is not kept."""
-        if not sum(self.tree.lengths) and self.keys.shape[2] == self.length:
-            return self.keys, self.values
-        batch, heads, _, width = self.keys.shape
+        rows = self.rows
+        if not sum(self.tree.lengths) and rows.used == self.length:
+            return rows.keys, rows.values
+        batch, heads = rows.keys.shape[:2]
         tree = self.tree if self.owner is None else select(self.tree, self.owner)
         places = tree.columns.to(self.device, torch.int64).expand(batch, -1, -1)
         places = torch.where(places == NOWHERE, self.length, places)
-        outside = self.columns[:, None].expand(-1, heads, -1)
-        outside = torch.where(self.live[:, None], outside, self.length)
+        outside = rows.columns[:, None].expand(-1, heads, -1)
+        outside = torch.where(rows.live[:, None], outside, self.length)
         index = torch.cat([places, outside], 2)[..., None]
 
-        def spread(inside: Tensor, rows: Tensor) -> Tensor:
-            tokens = torch.cat([inside.to(self.device).expand(batch, -1, -1, -1), rows], 2)
+        def spread(inside: Tensor, outside: Tensor) -> Tensor:
+            tokens = torch.cat([inside.to(self.device).expand(batch, -1, -1, -1), outside], 2)
             target = tokens.new_zeros(batch, heads, self.length + 1, tokens.shape[3])
             return target.scatter_(2, index.expand(tokens.shape), tokens)[:, :, : self.length]
 
-        return spread(tree.keys, self.keys), spread(tree.values, self.values)
-
-    def continue_document(self) -> None:
-        """What comes from here on is no part of the text: it joins the tree in whole pieces only."""
-        self.since, self.every = self.in_tree, self.settings.piece
-        self.queries, self.rows_read, self.rows_of = 0, 0.0, 0.0
+        return spread(tree.keys, rows.keys), spread(tree.values, rows.values)
 
     # What transformers asks of a cache layer
+
+    @property
+    def keys(self) -> Any:  # type: ignore[override]
+        """The storage of the rows outside the tree, (B, H, M, D); None before the first update."""
+        return self.rows.storage.keys if self.is_initialized else None
+
+    @property
+    def values(self) -> Any:  # type: ignore[override]
+        return self.rows.storage.values if self.is_initialized else None
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        self.start(key_states, value_states)
 
     def get_seq_length(self) -> int:
         return self.length
@@ -212,7 +218,6 @@ class TreeLayer(DynamicLayer):
         return self.length + query_length, 0
 
     def reset(self) -> None:
-        super().reset()
         self.forget()
 
     def crop(self, tokens_to_remove: int) -> None:
@@ -222,44 +227,41 @@ class TreeLayer(DynamicLayer):
         if tokens_to_remove == 0 or not self.is_initialized:
             return
         length = max(0, self.length + tokens_to_remove)
-        seen = self.columns < length
-        left = (self.live & seen).sum(1).cpu() + self.in_tree_before(length)
-        if bool((left < self.since + self.settings.first + self.settings.local).any()):  # into the document
-            self.since, self.every = torch.zeros_like(left), self.settings.fresh
-        target = self.belongs(left)
-        if bool((target < self.in_tree).any()):
-            self.take_back(target)
-        self.keep(self.live & (self.columns < length))
-        self.length, self.tokens = length, left
+        seen = self.rows.columns < length
+        left = (self.rows.live & seen).sum(1).cpu() + self.in_tree_before(length)
+        counts = self.counts.cropped(left)
+        target = counts.belongs(left)
+        if bool((target < counts.in_tree).any()):
+            counts = counts.grown(self.take_back(target))
+        self.rows.keep(self.rows.live & (self.rows.columns < length), counts.room)
+        self.length, self.counts, self.unread = length, counts, 0
         self.grow(target)
 
     def in_tree_before(self, length: int) -> Tensor:
         """(B,) tokens in the tree that stand before a column; on the CPU."""
         columns = self.tree.columns[:, 0].cpu()
         counts = ((columns < length) & (columns != NOWHERE)).sum(1)
-        return counts[self.owner.cpu()] if self.owner is not None else counts.expand(len(self.live))
+        return counts[self.owner.cpu()] if self.owner is not None else counts.expand(len(self.counts.tokens))
 
-    def take_back(self, target: Tensor) -> None:
-        """Take out of the tree all pieces that are not whole below `target` (B,), back among the rows."""
+    def take_back(self, target: Tensor) -> Tensor:
+        """Take out of the tree all pieces that are not whole below `target` (B,), back among the rows. -> (B,) tokens
+        that are left in the tree."""
         self.own_tree()
-        piece, lengths = self.settings.piece, self.in_tree.tolist()
+        piece, lengths = self.settings.piece, self.counts.in_tree.tolist()
         starts = [min(had, int(t) // piece * piece) for had, t in zip(lengths, target, strict=True)]
         most = max(had - start for had, start in zip(lengths, starts, strict=True))
-        batch, heads, _, width = self.keys.shape
-        keys, values = self.keys.new_zeros(batch, heads, most, width), self.values.new_zeros(batch, heads, most, width)
-        columns, live = self.columns.new_zeros(batch, most), self.live.new_zeros(batch, most)
+        rows = self.rows
+        keys, values = (rows.keys.new_zeros(*part.shape[:2], most, part.shape[3]) for part in (rows.keys, rows.values))
+        columns, live = (part.new_zeros(len(lengths), most) for part in (rows.columns, rows.live))
         for element, (had, start) in enumerate(zip(lengths, starts, strict=True)):
             old = in_order_of_columns(self.tree, torch.tensor([element], device=CPU), start, had)
             for target_part, part in zip((keys, values), old[:2], strict=True):
                 target_part[element, :, : had - start] = part[0].to(self.device)
             columns[element, : had - start] = old[2][0].to(self.device)
             live[element, : had - start] = True
-        order = torch.cat([self.columns, columns], 1).sort(dim=1, stable=True).indices
-        self.keys = take_rows(torch.cat([self.keys, keys], 2), order)
-        self.values = take_rows(torch.cat([self.values, values], 2), order)
-        self.columns = torch.cat([self.columns, columns], 1).gather(1, order)
-        self.live = torch.cat([self.live, live], 1).gather(1, order)
-        self.tree, self.in_tree = cut_back(self.tree, tuple(starts)), torch.tensor(starts, device=CPU)
+        rows.put_back(keys, values, columns, live)
+        self.tree = cut_back(self.tree, tuple(starts))
+        return torch.tensor(starts, device=CPU)
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """The tree is shared by beams: only the few rows outside it are copied."""
@@ -268,20 +270,18 @@ class TreeLayer(DynamicLayer):
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         if self.get_seq_length() > 0:
-            self.choose(torch.arange(len(self.live), device=CPU).repeat_interleave(repeats))
+            self.choose(torch.arange(len(self.counts.tokens), device=CPU).repeat_interleave(repeats))
 
     def batch_select_indices(self, indices: Tensor) -> None:
         if self.get_seq_length() > 0:
-            whole = torch.arange(len(self.live), device=indices.device)
+            whole = torch.arange(len(self.counts.tokens), device=indices.device)
             self.choose(whole[indices])
 
     def choose(self, elements: Tensor) -> None:
         """From here on, sequence i is what sequence elements[i] was."""
-        at, on_cpu = elements.to(self.device), elements.cpu()
-        self.keys, self.values = self.keys.index_select(0, at), self.values.index_select(0, at)
-        self.columns, self.live = self.columns.index_select(0, at), self.live.index_select(0, at)
-        self.tokens, self.coming = self.tokens[on_cpu], self.coming[on_cpu]
-        self.since, self.in_tree = self.since[on_cpu], self.in_tree[on_cpu]
+        at = elements.to(self.device)
+        self.counts = self.counts.chosen(elements.cpu())
+        self.rows.choose(at, self.counts.room)
         if len(self.tree.lengths) > 1 or self.owner is not None:
             self.owner = at if self.owner is None else self.owner.index_select(0, at)
 
@@ -289,7 +289,98 @@ class TreeLayer(DynamicLayer):
         raise UsageError("a tree's leaves are offloaded by model.read(..., leaves='cpu'), not by the cache")
 
 
-def take_rows(rows: Tensor, place: Tensor) -> Tensor:
-    """Of rows (B, H, m, D), those at place (B, k), the same for every head."""
-    index = place[:, None, :, None].expand(-1, rows.shape[1], -1, rows.shape[3])
-    return rows.gather(2, index)
+class TreeStep:
+    """The newest columns of a layer, from `update` until all of them have been read: no other way leads there."""
+
+    def __init__(self, layer: TreeLayer, real: Tensor | None) -> None:
+        self.layer, self.new, self.first = layer, layer.unread, layer.length - layer.unread
+        self.before = layer.counts
+        if real is None:
+            self.real = torch.ones(len(self.before.tokens), self.new, dtype=torch.bool, device=CPU)  # (B, q)
+        else:
+            self.real = real.cpu()
+            if not bool(self.real.all()):
+                layer.rows.mark(real)
+
+    @property
+    def reads_all(self) -> bool:
+        """Whether the new tokens see every token as it is."""
+        reached = int(self.before.belongs(self.tokens_after(self.new)).max())
+        return self.layer.reads_all(self.new, reached)
+
+    def tokens_after(self, read: int) -> Tensor:
+        return self.before.tokens + self.real[:, :read].sum(1)
+
+    def parts(self) -> list[int]:
+        """Where the columns must be parted for each part to see the tree it would see if it came alone."""
+        reached = self.before.belongs(self.before.tokens[:, None] + self.real.cumsum(1))  # (B, q)
+        changes = reached.diff(dim=1, prepend=self.before.belongs(self.before.tokens)[:, None]).any(0)
+        return sorted({*(changes.nonzero()[:, 0] + 1).tolist(), self.new})
+
+    def advance(self, read: int) -> None:
+        """Count the first `read` columns as read; the tree does not change yet."""
+        self.layer.counts = self.layer.counts.with_tokens(self.tokens_after(read))
+
+    def settle(self, read: int | None = None) -> None:
+        """Let the tree have what belongs in it, now that `read` columns (all of them) have been read."""
+        read = self.new if read is None else read
+        self.advance(read)
+        self.layer.grow(self.layer.counts.due)
+        self.layer.unread = self.new - read
+
+    def leave_growth(self) -> None:
+        """All columns have been read. What belongs in the tree is moved there with that of the other layers."""
+        self.advance(self.new)
+        self.layer.unread = 0
+
+
+def grow_together(layers: Sequence[TreeLayer], target: Tensor) -> None:
+    """Move tokens into the trees of layers that have seen the same columns, until each has `target` (B,) of them.
+
+    They are ordered together: there are many small operations to it, as many for one layer as for all.
+    """
+    first, done = layers[0], layers[0].counts.in_tree
+    if bool((target <= done).all()):
+        return
+    for layer in layers:
+        layer.own_tree()
+    settings, live = first.settings, first.rows.live
+    piece, moving = settings.piece, (target - done).to(first.device)[:, None]
+    rank = live.cumsum(1) - 1
+    moved = live & (rank >= settings.first) & (rank < settings.first + moving)
+    groups: dict[tuple[int, int], list[int]] = {}
+    for number, (had, wanted) in enumerate(zip(done.tolist(), target.tolist(), strict=True)):
+        if wanted > had:
+            groups.setdefault((had, wanted), []).append(number)
+    for (had, wanted), elements in groups.items():
+        element, start = torch.tensor(elements, device=CPU), had // piece * piece
+        at = element.to(first.device)
+        place = (~moved[at]).sort(dim=1, stable=True).indices[:, : wanted - had]
+        some = slice(None) if len(elements) == len(live) else at  # a slice does not copy
+        tokens = [joining(layer, some, place, element, start, had) for layer in layers]
+        orders: Sequence[Tensor | None] = [None] * len(layers)
+        if settings.order == "key":
+            keys = tokens[0][0] if len(layers) == 1 else torch.cat([each[0] for each in tokens])
+            orders = order_of_pieces(keys, piece, settings.scales).split(len(elements))
+        for layer, each, order in zip(layers, tokens, orders, strict=True):
+            layer.tree = write_tokens(layer.tree, element, start, each, order, piece, in_place=not layer.shares_tree)
+            layer.shares_tree = False
+    kept = live & ~moved
+    counts = first.counts.grown(torch.maximum(done, target))
+    for layer in layers:
+        layer.counts = counts
+        layer.rows.keep(kept, counts.room)
+
+
+def joining(
+    layer: TreeLayer, some: Any, place: Tensor, element: Tensor, start: int, had: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Keys and values (e, H, n, D) and columns (e, n), in the order of the text, of the rows at place (e, k) and of the
+    tree's last piece where it is not full: it is ordered anew, with what comes."""
+    keys, values = (take_rows(part[some], place) for part in (layer.rows.keys, layer.rows.values))
+    columns = layer.rows.columns[some].gather(1, place)
+    if start < had:
+        old = in_order_of_columns(layer.tree, element, start, had)
+        keys, values = (torch.cat([a.to(b.device), b], 2) for a, b in zip(old[:2], (keys, values), strict=True))
+        columns = torch.cat([old[2].to(columns.device), columns], 1)
+    return keys, values, columns

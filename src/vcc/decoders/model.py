@@ -3,16 +3,18 @@
 import functools
 import inspect
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from transformers.cache_utils import Cache, DynamicCache
+from transformers.cache_utils import DynamicCache
 
+from vcc.decoders.cache import TreeCache
 from vcc.decoders.config import DecoderConfig
-from vcc.decoders.document import KeptDocument, load_document, read_document
+from vcc.decoders.document import KeptDocument
 from vcc.decoders.interface import with_trees
-from vcc.decoders.layer import TreeLayer
-from vcc.errors import ModelError, UsageError
+from vcc.decoders.open_cache import reading
+from vcc.errors import ModelError
 
 
 @dataclass(frozen=True)
@@ -55,12 +57,12 @@ class TreeDecoder:
         super().set_attn_implementation(attn_implementation, *args, **kwargs)  # type: ignore[misc]
         self.enter_trees()
 
-    def new_cache(self) -> DynamicCache:
-        """An empty cache: a tree for each layer that sees all tokens, transformers' own for the others."""
-        cache, settings = DynamicCache(config=self.config), self.vcc
-        pairs = zip(cache.layers, cache.is_sliding, strict=True)
-        cache.layers = [layer if sliding else TreeLayer(settings) for layer, sliding in pairs]
-        return cache
+    def new_cache(self, record: bool = True) -> TreeCache:
+        """An empty cache: a tree for each layer that sees all tokens, transformers' own for the others.
+
+        On a GPU, steps of one token are recorded as a CUDA graph; `record=False` runs each of them anew.
+        """
+        return TreeCache.empty(self.config, self.vcc, record=record)
 
     def forward_with_trees(self, **inputs: Any) -> Any:
         cache, use_cache = inputs.get("past_key_values"), inputs.get("use_cache")
@@ -68,26 +70,19 @@ class TreeDecoder:
             use_cache = getattr(self.config, "use_cache", True) and not self.training  # type: ignore[attr-defined]
         if cache is None and use_cache:
             inputs["past_key_values"] = cache = self.new_cache()
-        if cache is not None:
-            self.admit(cache)
-        return self.hf_class.forward(self, **inputs)
-
-    def admit(self, cache: Cache) -> None:
-        """Check that a cache is one this model has made, or could have, and open it for one forward."""
-        trees = [layer for layer in cache.layers if isinstance(layer, TreeLayer)]
-        if not trees:
-            return
-        shape = (self.config.num_key_value_heads, head_width(self.config))
-        for layer in trees:
-            if len(cache.layers) != self.config.num_hidden_layers or (
-                layer.is_initialized and (layer.keys.shape[1], layer.keys.shape[3]) != shape
-            ):
-                raise UsageError(
-                    f"this cache has {len(cache.layers)} layers of {tuple(layer.keys.shape[1::2])} KV heads and their "
-                    f"size; this model has {self.config.num_hidden_layers} of {shape}: it is another model's"
-                )
-            layer.entered = True
+        if not isinstance(cache, TreeCache):
+            return self.hf_class.forward(self, **inputs)
+        if not cache.steps.in_step(self, cache.layers):
+            cache.check(self.config, self.vcc)
         self.__dict__["last_cache"] = cache
+        if cache.steps.replays(self, cache.layers, inputs):
+            output = cache.steps.step(partial(self.hf_class.forward, self), cache, inputs)
+            if output is not None:
+                return output
+        with reading(cache):
+            output = self.hf_class.forward(self, **inputs)
+        cache.settle()
+        return output
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
         """As Hugging Face's `generate`, with a cache of trees unless another cache is asked for."""
@@ -95,8 +90,10 @@ class TreeDecoder:
         asked = kwargs.get("cache_implementation", getattr(settings, "cache_implementation", None))
         caching = kwargs.get("use_cache", getattr(settings, "use_cache", None))
         if kwargs.get("past_key_values") is None and asked in (None, "dynamic") and caching is not False:
-            kwargs["past_key_values"] = self.new_cache()
+            kwargs["past_key_values"] = cache = self.new_cache()
             kwargs.pop("cache_implementation", None)
+            if getattr(settings, "is_assistant", False):  # its guesses are taken back: sliding windows must keep more
+                cache.activate_past_recording()
         return super().generate(*args, **kwargs)  # type: ignore[misc]
 
     def read(self, ids: Any, chunk: int = 4096, leaves: str | None = None) -> KeptDocument:
@@ -105,24 +102,22 @@ class TreeDecoder:
         It goes through the model `chunk` tokens at a time. `leaves="cpu"` keeps the trees' tokens in the computer's
         memory and only their means with the model.
         """
-        return read_document(self, ids, chunk, leaves)
+        return KeptDocument.read(self, ids, chunk, leaves)
 
     def load_document(self, path: str | Path, leaves: str | None = None, verify: bool | None = None) -> KeptDocument:
-        """A document that this model has read and `document.save` has written.
+        """Load a document that this model has read and `document.save` has written.
 
-        The trees' tokens stay on disk, mapped into memory, or go to the "cpu" or the model's "device"; on a GPU they go
-        there unless told otherwise. Everything is checked but the tokens of files beyond 256 MiB; `verify=True` checks
-        these too.
+        The trees' tokens stay on disk, mapped into memory, or go to the "cpu" or the model's "device"; by default they
+        go to a GPU if the model is on one. Everything is checked except the tokens of files beyond 256 MiB;
+        `verify=True` checks these too.
         """
-        return load_document(self, Path(path), leaves, verify)
+        return KeptDocument.load(self, Path(path), leaves, verify)
 
     def vcc_report(self) -> tuple[TreeReport, ...]:
         """What each layer with a tree has read in the steps of the last cache; empty before the first."""
         cache = self.__dict__.get("last_cache")
-        layers = [layer for layer in getattr(cache, "layers", ()) if isinstance(layer, TreeLayer) and layer.queries]
-        return tuple(
-            TreeReport(float(layer.rows_read) / layer.queries, layer.rows_of / layer.queries) for layer in layers
-        )
+        tallies = [layer.tally for layer in cache.trees if layer.tally.queries] if cache is not None else []
+        return tuple(TreeReport(float(tally.read) / tally.queries, tally.keys / tally.queries) for tally in tallies)
 
     @staticmethod
     def forward_like(hf_class: Any) -> Any:
@@ -139,12 +134,8 @@ class TreeDecoder:
         return forward
 
 
-def head_width(config: Any) -> int:
-    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-
-
 def check_decoder(model: Any) -> None:
-    """Refuse what has no keys and values of all tokens to put into a tree."""
+    """Reject a model that keeps no keys and values of all tokens to put into a tree."""
     config = model.config
     kinds = [type(layer) for layer in DynamicCache(config=config).layers]
     if all(getattr(kind, "is_sliding", False) for kind in kinds):

@@ -1,7 +1,7 @@
-"""A step of an encoder-decoder as a CUDA graph.
+"""A step of one token as a CUDA graph: Python, which takes many times as long as the kernels, need not run again.
 
-While a text is written nothing grows but what the decoder has written itself. With room for all of it from the start,
-every step has the same shapes, and Python, which takes several times as long as the kernels, need not run again.
+Recording is the same for all models. What differs is what stays in place while a text is written: for encoder-decoders
+`StepCache` here, for causal models `causal_steps.py`.
 """
 
 from collections.abc import Callable
@@ -14,11 +14,46 @@ from transformers.cache_utils import StaticLayer
 from transformers.modeling_outputs import Seq2SeqLMOutput
 
 from vcc.cuda_graph import record, warn_not_recorded
-from vcc.decoders.kernel import why_no_kernel
+from vcc.decoders.use_kernels import why_no_kernel
 
 # What `generate` gives a step, if nothing is asked that the graph does not compute.
 GIVEN = {"decoder_input_ids", "past_key_values", "encoder_outputs", "attention_mask"}
 GIVEN |= {"vip_mask", "use_cache", "return_dict"}  # the first of these is for the encoder, which has run
+
+
+def is_step(given: dict[str, Any], ids: str, known: set[str]) -> bool:
+    """Whether the arguments of a forward are one token for each sequence, with nothing asked but what is known."""
+    tokens = given.get(ids)
+    asked = {name for name, value in given.items() if value is not None and value is not False}
+    alone = asked <= known and given.get("return_dict") is not False
+    return tokens is not None and tokens.shape[1] == 1 and alone and not torch.is_grad_enabled()
+
+
+class RecordedStep:
+    """The graph of a step, the tensors it reads its input from, and the logits it writes."""
+
+    def __init__(self) -> None:
+        self.graph: Any = None
+        self.refused = False  # whether recording has failed
+
+    def record(self, work: Callable[[dict[str, Tensor]], Tensor], given: dict[str, Tensor]) -> None:
+        """Record `work`, which gives logits for inputs like those `given`."""
+        with torch.inference_mode(False):  # what is made in that mode could not be written to outside of it
+            self.inputs = {name: tensor.clone() for name, tensor in given.items()}
+        try:
+            self.graph, self.logits = record(lambda: work(self.inputs))
+        except RuntimeError as error:  # something waited for the device
+            self.refused = True
+            warn_not_recorded("steps are", error)
+
+    def replay(self, given: dict[str, Tensor]) -> Tensor:
+        for name, tensor in self.inputs.items():
+            tensor.copy_(given[name])
+        self.graph.replay()
+        return self.logits.clone()
+
+    def forget(self) -> None:
+        self.graph = None
 
 
 class StepCache(EncoderDecoderCache):
@@ -29,26 +64,21 @@ class StepCache(EncoderDecoderCache):
     def __init__(self, layers: int, room: int, across: Cache) -> None:
         self.written = [StaticLayer(room) for _ in range(layers)]
         super().__init__(Cache(layers=list(self.written)), across)
-        self.graph: Any = None
-        self.refused = False  # whether recording has failed
+        self.recorded = RecordedStep()
 
     def can_step(self, given: dict[str, Any]) -> bool:
         """Whether a forward call is a step of one token, with nothing else asked of it."""
-        ids = given.get("decoder_input_ids")
-        asked = {name for name, value in given.items() if value is not None and value is not False}
-        if ids is None or ids.shape[1] != 1 or not asked <= GIVEN or torch.is_grad_enabled():
+        if self.recorded.refused or not is_step(given, "decoder_input_ids", GIVEN):
             return False
-        if self.graph is not None:
-            return ids.shape == self.ids.shape
-        if self.refused:
-            return False
+        if self.recorded.graph is not None:
+            return given["decoder_input_ids"].shape == self.recorded.inputs["decoder_input_ids"].shape
         return len(self.is_updated) == len(self) and all(self.is_updated.values()) and self.can_record()
 
     def can_record(self) -> bool:
         """Whether all that runs is on a CUDA device and never waits for it."""
         return all(
             layer.device.type == "cuda"
-            and not layer.reads_all(1)
+            and not layer.reads_all(1, layer.tree.longest)
             and why_no_kernel(layer.keys[:, :, :1], layer.tree, layer.settings) is None
             for layer in self.trees
         )
@@ -58,39 +88,33 @@ class StepCache(EncoderDecoderCache):
         return self.cross_attention_cache.layers
 
     def step(self, forward: Callable[..., Any], given: dict[str, Any]) -> Seq2SeqLMOutput:
-        if self.graph is None:
+        if self.recorded.graph is None:
             self.record(forward, given)
-        if self.graph is None:
+        if self.recorded.graph is None:
             return forward(**given)
-        self.ids.copy_(given["decoder_input_ids"])
-        self.graph.replay()
+        logits = self.recorded.replay(given)
         for layer, rows in zip(self.trees, self.rows, strict=True):
             layer.note_rows(layer.length - 1, 1, rows)
-        return Seq2SeqLMOutput(logits=self.logits.clone(), past_key_values=self)  # type: ignore[arg-type]
+        return Seq2SeqLMOutput(logits=logits, past_key_values=self)  # type: ignore[arg-type]
 
     def record(self, forward: Callable[..., Any], given: dict[str, Any]) -> None:
-        with torch.inference_mode(False):  # what is made in that mode could not be written to outside of it
-            self.ids: Tensor = given["decoder_input_ids"].clone()
-        # The trees know which tokens are padding; a mask would be looked at, and looking waits for the device.
-        fixed = {**given, "decoder_input_ids": self.ids, "attention_mask": None}
         lengths: list[Any] = [layer.cumulative_length for layer in self.written]
         before = [length.clone() for length in lengths]
-        slots = torch.arange(self.written[0].max_cache_len, device=self.ids.device).expand(len(self.ids), -1)
+        ids = given["decoder_input_ids"]
+        slots = torch.arange(self.written[0].max_cache_len, device=ids.device).expand(len(ids), -1)
 
-        def work() -> Tensor:
+        def work(inputs: dict[str, Tensor]) -> Tensor:
+            # The trees know which tokens are padding; a mask would be looked at, and looking waits for the device.
             # Without a mask of what is written BART would ask for its length, and asking waits as well.
+            fixed = {**given, **inputs, "attention_mask": None}
             return forward(**fixed, decoder_attention_mask=(slots <= lengths[0]).long()).logits
 
-        counted = [(layer.queries, layer.rows_read, layer.rows_of) for layer in self.trees]
-        try:
-            self.graph, self.logits = record(work)
-        except RuntimeError as error:  # something waited for the device
-            self.refused = True
-            warn_not_recorded("steps are", error)
+        counted = [layer.tally for layer in self.trees]
+        self.recorded.record(work, {"decoder_input_ids": ids})
         for length, was in zip(lengths, before, strict=True):
             length.copy_(was)
         self.rows = []  # a token reads the same number at every step
-        for layer, (queries, rows_read, rows_of) in zip(self.trees, counted, strict=True):
-            read = torch.as_tensor(layer.rows_read - rows_read, device="cpu") / max(1, layer.queries - queries)
-            self.rows.append(read.double())
-            layer.queries, layer.rows_read, layer.rows_of = queries, rows_read, rows_of
+        for layer, tally in zip(self.trees, counted, strict=True):
+            read = float(layer.tally.read - tally.read) / max(1, layer.tally.queries - tally.queries)
+            self.rows.append(read)
+            layer.tally = tally

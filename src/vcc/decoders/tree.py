@@ -14,13 +14,17 @@ from torch import Tensor
 from vcc.core.rows import sum_dtype
 from vcc.core.tree import siblings
 from vcc.decoders.order import order_by_key
+from vcc.decoders.outside import has_gradient
 
 NOWHERE = -1  # the column of storage that holds no token
 
 
 @dataclass(frozen=True)
 class KeyTree:
-    """Ordered tokens of E sequences and H KV heads, padded to N, a multiple of the coarsest scale."""
+    """Ordered tokens of E sequences and H KV heads, in storage for N, a multiple of the coarsest scale.
+
+    A sequence fills its storage up to its length; what lies beyond is not read.
+    """
 
     scales: tuple[int, ...]
     keys: Tensor  # (E, H, N, D); keys and values may be on another device, or on disk, than the means
@@ -49,16 +53,15 @@ class KeyTree:
         return all(part.device == here or part.is_pinned() for part in (self.keys, self.values))
 
     @property
-    def even(self) -> bool:
-        return min(self.lengths) == self.keys.shape[2]
+    def longest(self) -> int:
+        return max(self.lengths)
 
-    def real_nodes(self, scale: int) -> Tensor | None:
-        """(E, N / s) which nodes hold tokens; None: all."""
-        if self.even:
+    def real_nodes(self) -> Tensor | None:
+        """(E, v) which of the first v nodes of the coarsest scale hold tokens, v being the most; None: all."""
+        if min(self.lengths) == self.longest:
             return None
-        device = self.key_means[0].device
-        lengths = torch.tensor(self.lengths, device=device)
-        return torch.arange(0, self.keys.shape[2], scale, device=device) < lengths[:, None]
+        nodes = torch.arange(self.longest // self.scales[0], device=self.node_counts.device)
+        return nodes < self.node_counts[:, None]
 
 
 def empty_tree(scales: tuple[int, ...], keys: Tensor, leaves_on: torch.device, spread: int) -> KeyTree:
@@ -71,11 +74,12 @@ def empty_tree(scales: tuple[int, ...], keys: Tensor, leaves_on: torch.device, s
     return KeyTree(scales, leaves, leaves, columns, means, means, spreads, (0,) * len(keys))
 
 
-def select(tree: KeyTree, elements: Tensor) -> KeyTree:
-    """The sequences `elements` (B,) of a tree, as a tree."""
+def select(tree: KeyTree, elements: Tensor, in_place: bool = False) -> KeyTree:
+    """The sequences `elements` (B,) of a tree, as a tree; in the same storage if asked and if there are as many."""
 
     def taken(values: Tensor) -> Tensor:
-        return values.index_select(0, elements.to(values.device))
+        found = values.index_select(0, elements.to(values.device))
+        return values.copy_(found) if in_place and found.shape == values.shape else found
 
     return replace(
         tree,
@@ -101,35 +105,37 @@ def in_order_of_columns(tree: KeyTree, element: Tensor, start: int, stop: int) -
 
 
 def write_tokens(
-    tree: KeyTree,
-    element: Tensor,
-    start: int,
-    tokens: tuple[Tensor, Tensor, Tensor],
-    piece: int,
-    by_key: bool,
-) -> KeyTree:
+    tree: KeyTree, element: Tensor, start: int, tokens: tuple[Tensor, Tensor, Tensor], order: Tensor | None, piece: int,
+    in_place: bool,
+) -> KeyTree:  # fmt: skip
     """The tree in which sequences `element` (e,) go on at `start` with tokens in the order of the text: keys and values
-    (e, H, n, D), columns (e, n). They are ordered in pieces, the last of which may be short."""
+    (e, H, n, D), columns (e, n). In the tree they stand in `order` (e, H, n).
+
+    `in_place`: the storage belongs to this tree alone; it is written to if it is large enough. Storage that is made has
+    room up to the next whole piece.
+    """
     keys, values, columns = tokens
-    spread = columns[:, None].expand(keys.shape[:3])
-    if by_key:
-        order = order_of_pieces(keys, piece, tree.scales)
-        keys, values, spread = take_tokens(keys, order), take_tokens(values, order), spread.gather(2, order)
+    columns = columns[:, None].expand(keys.shape[:3])
+    if order is not None:
+        keys, values, columns = take_tokens(keys, order), take_tokens(values, order), columns.gather(2, order)
     lengths = list(tree.lengths)
     for each in element.tolist():
         lengths[each] = start + keys.shape[2]
-    room = max(lengths)
-    anew = start == 0 and len(element) == len(lengths)  # nothing that was there stays
+    fits = in_place and max(lengths) <= tree.keys.shape[2] and not has_gradient(keys, values)
+    room = (max(lengths) // piece + 1) * piece
+    all_of_them = len(element) == len(lengths)
 
     def written(old: Tensor, new: Tensor, scale: int = 1, empty: float = 0.0) -> Tensor:
-        size, begin = room // scale, start // scale
-        pinned = old.device.type == "cpu" and tree.key_means[0].is_cuda  # so that kernels can read it
-        if anew and not pinned:
-            return new.to(old.device, old.dtype).contiguous()
-        target = old.new_full((old.shape[0], old.shape[1], size, *old.shape[3:]), empty, pin_memory=pinned)
-        kept = min(size, old.shape[2])
-        target[:, :, :kept] = old[:, :, :kept]
-        target[element.to(old.device), :, begin : begin + new.shape[2]] = new.to(old.device, old.dtype)
+        target, begin = old, start // scale
+        if not fits:
+            shape = (*old.shape[:2], room // scale, *old.shape[3:])
+            pinned = old.device.type == "cpu" and tree.key_means[0].is_cuda  # kernels of the GPU read it there
+            with torch.inference_mode(False):  # what is made in that mode could not be written to outside of it
+                target = torch.full(shape, empty, dtype=old.dtype, device=old.device, pin_memory=pinned)
+            kept = min(room // scale, old.shape[2], begin if all_of_them else old.shape[2])
+            target[:, :, :kept] = old[:, :, :kept]
+        some = slice(None) if all_of_them else element.to(old.device)
+        target[some, :, begin : begin + new.shape[2]] = new.to(old.device, old.dtype)
         return target
 
     above = list(zip(tree.scales[:-1], tree.key_means, tree.value_means, tree.spreads, strict=True))
@@ -137,7 +143,7 @@ def write_tokens(
         tree,
         keys=written(tree.keys, keys),
         values=written(tree.values, values),
-        columns=written(tree.columns, spread, empty=NOWHERE),
+        columns=written(tree.columns, columns, empty=NOWHERE),
         key_means=tuple(written(means, segment_means(keys, scale), scale) for scale, means, _, _ in above),
         value_means=tuple(written(means, segment_means(values, scale), scale) for scale, _, means, _ in above),
         spreads=tuple(
@@ -147,26 +153,25 @@ def write_tokens(
     )
 
 
-def cut_back(tree: KeyTree, lengths: tuple[int, ...]) -> KeyTree:
-    """The tree without all tokens from `lengths` on, where pieces start."""
-    room = max(lengths)
-    kept = [min(length, room) for length in lengths]  # storage beyond a sequence's own length is not read
+def trimmed(tree: KeyTree) -> KeyTree:
+    """The tree in storage of no more room than its longest sequence fills."""
+    nodes = [tree.longest // scale for scale in tree.scales]
     return replace(
         tree,
-        keys=tree.keys[:, :, :room],
-        values=tree.values[:, :, :room],
-        columns=beyond(tree.columns[:, :, :room], kept),
-        key_means=tuple(m[:, :, : room // s] for s, m in zip(tree.scales, tree.key_means, strict=False)),
-        value_means=tuple(m[:, :, : room // s] for s, m in zip(tree.scales, tree.value_means, strict=False)),
-        spreads=tuple(m[:, :, : room // s] for s, m in zip(tree.scales, tree.spreads, strict=False)),
-        lengths=tuple(kept),
+        keys=tree.keys[:, :, : tree.longest],
+        values=tree.values[:, :, : tree.longest],
+        columns=tree.columns[:, :, : tree.longest],
+        key_means=tuple(part[:, :, :count] for part, count in zip(tree.key_means, nodes, strict=False)),
+        value_means=tuple(part[:, :, :count] for part, count in zip(tree.value_means, nodes, strict=False)),
+        spreads=tuple(part[:, :, :count] for part, count in zip(tree.spreads, nodes, strict=False)),
     )
 
 
-def beyond(columns: Tensor, lengths: list[int]) -> Tensor:
-    """Columns (E, H, N), with no token from each sequence's length on."""
-    ends = torch.tensor(lengths, device=columns.device)[:, None, None]
-    return columns.masked_fill(torch.arange(columns.shape[2], device=columns.device) >= ends, NOWHERE)
+def cut_back(tree: KeyTree, lengths: tuple[int, ...]) -> KeyTree:
+    """The tree without all tokens from `lengths` on, where pieces start. Its storage stays as it is."""
+    ends = torch.tensor(lengths, device=tree.columns.device)[:, None, None]
+    gone = torch.arange(tree.columns.shape[2], device=tree.columns.device) >= ends
+    return replace(tree, columns=tree.columns.masked_fill(gone, NOWHERE), lengths=lengths)
 
 
 def order_of_pieces(keys: Tensor, piece: int, scales: tuple[int, ...]) -> Tensor:

@@ -6,17 +6,19 @@ from tests.hopper import compiled_for_hopper
 
 SCRIPT = """
 from vcc.decoders.config import DecoderConfig
-from vcc.decoders.kernel import step_by_kernel
+from vcc.decoders.kernels.step import step_kernel
 from vcc.decoders.layer import TreeLayer
+from vcc.decoders.recorded_layer import StepState
+from vcc.decoders.use_kernels import step_by_kernel
 
 def call(batch, n, wanted=32):
-    layer = TreeLayer(DecoderConfig(budget=wanted))
-    layer.entered = True
     keys = torch.randn(batch, 8, n, 128).to(torch.bfloat16)
-    layer.update(keys, keys)
-    layer.note_padding(None)
-    layer.settle()
-    step_by_kernel(layer, torch.zeros(batch, 32, 1, 128, dtype=torch.bfloat16), 0.1)
+    layer = TreeLayer.filled(DecoderConfig(budget=wanted), keys, keys)
+    query = torch.zeros(batch, 32, 1, 128, dtype=torch.bfloat16)
+    step_by_kernel(layer, query, 0.1)
+    state = StepState.like(layer)  # as a recorded step calls them
+    rows, owner, counts = layer.rows.labelled(), state.owner, state.node_counts
+    step_kernel(query.view(batch, 8, 4, 128), rows.keys, rows.values, rows.live, layer.tree, owner, wanted, 0.1, counts)
 
 call(1, 2048)
 before = len(kernels)

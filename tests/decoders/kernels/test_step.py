@@ -7,9 +7,9 @@ import torch
 
 from tests.decoders.models import SMALL
 from vcc.decoders.config import DecoderConfig
-from vcc.decoders.interface import step
-from vcc.decoders.kernel import step_by_kernel, why_no_kernel
+from vcc.decoders.interface import attend_layer
 from vcc.decoders.layer import TreeLayer
+from vcc.decoders.use_kernels import step_by_kernel, why_no_kernel
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 2e-2}
 
@@ -19,12 +19,7 @@ def filled(settings: DecoderConfig, n: int, heads: int, width: int, dtype: torch
     keys, values = (torch.randn(2, heads, n, width, generator=draw, dtype=torch.float64) for _ in range(2))
     real = torch.ones(2, n, dtype=torch.bool)
     real[1, : n // 3] = False
-    layer = TreeLayer(settings)
-    layer.entered = True
-    layer.update(keys.to(device, dtype), values.to(device, dtype))
-    layer.note_padding(real.to(device))
-    layer.settle()
-    return layer
+    return TreeLayer.filled(settings, keys.to(device, dtype), values.to(device, dtype), real.to(device))
 
 
 @pytest.mark.parametrize(
@@ -54,10 +49,10 @@ def test_kernels_equal_the_reference(
     layer = filled(settings, n, heads, width, dtype, device)
     draw = torch.Generator().manual_seed(1)
     query = torch.randn(2, heads * group, 1, width, generator=draw, dtype=torch.float64).to(device, dtype)
-    expected = step(layer, query, 1, width**-0.5, False)
+    expected = attend_layer(layer, query, 1, width**-0.5, False)
     found, rows = step_by_kernel(layer, query, width**-0.5)
     torch.testing.assert_close(found.double(), expected.double(), rtol=0, atol=TOLERANCE[dtype])
-    assert float(rows.double().mean()) == float(layer.rows_read)
+    assert float(rows.double().mean()) == float(layer.tally.read)
 
 
 def test_shared_trees_are_read_through_their_owners(device: str) -> None:
@@ -67,7 +62,27 @@ def test_shared_trees_are_read_through_their_owners(device: str) -> None:
     assert layer.owner is not None
     query = torch.randn(3, 4, 1, 16, generator=torch.Generator().manual_seed(1)).to(device)
     found, _ = step_by_kernel(layer, query, 0.25)
-    torch.testing.assert_close(found, step(layer, query, 1, 0.25, False), rtol=0, atol=2e-5)
+    torch.testing.assert_close(found, attend_layer(layer, query, 1, 0.25, False), rtol=0, atol=2e-5)
+
+
+def test_counts_on_the_device_bound_the_tree_and_rows_that_are_not_live_are_not_seen(device: str) -> None:
+    """As a recorded step reads: all of the storage, of which only what the tensors say is in use."""
+    from vcc.decoders.kernels.step import step_kernel
+
+    settings = DecoderConfig(**SMALL | {"piece": 64}, budget=3)
+    layer = filled(settings, 150, 2, 16, torch.float32, device)
+    query = torch.randn(2, 4, 1, 16, generator=torch.Generator().manual_seed(1)).to(device)
+    expected = attend_layer(layer, query, 1, 0.25, False)
+    rows, tree = layer.rows.labelled(), layer.tree
+    assert rows.room > layer.rows.used and tree.keys.shape[2] > tree.longest
+    for part in (*tree.key_means, *tree.value_means, *tree.spreads):  # what lies beyond must not matter
+        part[:, :, tree.longest // 4 :] = 7.0
+    rows.keys[:, :, layer.rows.used :], rows.values[:, :, layer.rows.used :] = 9.0, 9.0
+    older = dataclasses.replace(tree, lengths=(16, 16))  # a graph was recorded when there were fewer nodes
+    owner = torch.arange(2, device=device)
+    counts = tree.node_counts.clone()
+    found = step_kernel(query.view(2, 2, 2, 16), rows.keys, rows.values, rows.live, older, owner, 3, 0.25, counts)
+    torch.testing.assert_close(found.view(2, 1, 4, 16), expected, rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize("spread", [0, 1, 4, 16])
@@ -75,7 +90,7 @@ def test_any_number_of_spreads_is_taken(device: str, spread: int) -> None:
     layer = filled(DecoderConfig(**SMALL, budget=3, spread=spread), 150, 2, 32, torch.float32, device)
     query = 2 * torch.randn(2, 4, 1, 32, generator=torch.Generator().manual_seed(1)).to(device)
     found, _ = step_by_kernel(layer, query, 0.25)
-    torch.testing.assert_close(found, step(layer, query, 1, 0.25, False), rtol=0, atol=2e-5)
+    torch.testing.assert_close(found, attend_layer(layer, query, 1, 0.25, False), rtol=0, atol=2e-5)
 
 
 def test_of_equal_nodes_the_first_are_opened(device: str) -> None:
@@ -91,7 +106,7 @@ def test_of_equal_nodes_the_first_are_opened(device: str) -> None:
     )
     query = torch.ones(2, 4, 1, 16, device=device)
     found, _ = step_by_kernel(layer, query, 0.25)
-    torch.testing.assert_close(found, step(layer, query, 1, 0.25, False), rtol=0, atol=2e-5)
+    torch.testing.assert_close(found, attend_layer(layer, query, 1, 0.25, False), rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize("count", [1, 900, 1024, 3000])

@@ -29,11 +29,12 @@ def step_kernel(
     owner: Tensor | None,
     wanted: int,
     scaling: float,
+    node_counts: Tensor | None = None,
 ) -> Tensor:
     """Attention of query (B, H, g, D) over rows (B, H, m, D) that are live (B, m) and a tree of two scales.
 
     `wanted` nodes are opened by each KV head. Sequence b reads sequence owner[b] of the tree, owner being (B,); without
-    owners its own, or the only one there is. -> (B, H, g, D), like the query.
+    owners its own, or the only one there is. `node_counts` (E,) replace the tree's own. -> (B, H, g, D).
     """
     batch, heads, group, width = query.shape
     means, mean_values, leaf = tree.key_means[0], tree.value_means[0], tree.scales[0]
@@ -50,7 +51,8 @@ def step_kernel(
     maxima, sums = torch.empty(every, stretches, group, **new), torch.empty(every, stretches, group, **new)
     outputs = torch.empty(every, stretches, group, width, **new)
     into = (maxima, sums, outputs, scaling, plus)
-    tree_of = (tree.node_counts if owner is None else owner, tree.node_counts)
+    counts = tree.node_counts if node_counts is None else node_counts
+    tree_of = (counts if owner is None else owner, counts)
     elements = len(tree.lengths)
     tiles.attend_rows[(every, above + beside)](
         query, keys, values, live.contiguous().view(torch.int8), means, *tree_of, *into, *keys.stride()[:2],

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from vcc.decoders.config import DecoderConfig
+from vcc.decoders.counts import TokenCounts
 from vcc.decoders.layer import TreeLayer
 from vcc.decoders.tree import KeyTree
 from vcc.has_triton import why_not_on
@@ -37,13 +38,20 @@ def step_by_kernel(layer: TreeLayer, query: Tensor, scaling: float) -> tuple[Ten
     from vcc.decoders.kernels.step import step_kernel
 
     batch, heads, _, width = query.shape
-    tree, settings = layer.tree, layer.settings
+    settings, rows = layer.settings, layer.rows.labelled()
     assert settings.budget is not None
-    grouped = query.view(batch, layer.keys.shape[1], -1, width)
-    wanted = settings.budget[0]
-    output = step_kernel(grouped, layer.keys, layer.values, layer.live, tree, layer.owner, wanted, scaling)
-    # Counted on the CPU, where the layer knows how many tokens it has and where they are: the device has nothing to do.
-    nodes = layer.in_tree // settings.leaf
-    live = layer.tokens + layer.coming.sum(1) - layer.in_tree
-    rows = live + nodes.double() * (1 + tree.spread_rows) + nodes.clamp(max=wanted) * (settings.leaf - 1)
-    return output.reshape(batch, 1, heads, width), rows[:, None]
+    grouped = query.view(batch, rows.keys.shape[1], -1, width)
+    # All of the storage, as a recorded step must read it: recorded or not, the same sums are summed.
+    output = step_kernel(
+        grouped, rows.keys, rows.values, rows.live, layer.tree, layer.owner, settings.budget[0], scaling
+    )
+    return output.reshape(batch, 1, heads, width), rows_read(layer.counts, layer.tree)[:, None]
+
+
+def rows_read(counts: TokenCounts, tree: KeyTree) -> Tensor:
+    """(B,) rows that one token reads; on the CPU, so that nothing waits for the device."""
+    settings = counts.settings
+    assert settings.budget is not None
+    nodes = counts.in_tree // settings.leaf
+    opened = nodes.clamp(max=settings.budget[0])
+    return counts.outside + nodes.double() * (1 + tree.spread_rows) + opened * (settings.leaf - 1)

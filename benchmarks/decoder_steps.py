@@ -1,0 +1,267 @@
+"""Time of a new token in `generate`, end to end: recorded steps beside unrecorded ones and beside transformers' caches.
+
+    PYTHONPATH=src python benchmarks/decoder_steps.py --out out/decoder_steps    # one GPU, under 4 minutes
+    PYTHONPATH=src python benchmarks/decoder_steps.py --small --out out/small    # the same code, tiny sizes, on a CPU
+
+The model has the shape of Llama-3.2-1B and random weights; the caches are filled with random keys and values, because
+neither changes the time. First recorded and unrecorded steps must write the same tokens: greedy, sampling and beams.
+A token's time is that between two tokens that `generate` hands to a streamer, with the first ones left out; the mean
+includes what happens now and then (tokens join the trees), the median does not.
+"""
+
+import gc
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, StaticCache
+from transformers.generation.streamers import BaseStreamer
+
+import vcc
+from vcc.commands.options import call
+from vcc.decoders.cache import TreeCache
+from vcc.decoders.layer import TreeLayer
+from vcc.files import write_whole
+
+
+@dataclass(frozen=True)
+class Size:
+    """What is measured: Llama-3.2-1B's shape, or a tiny one with the same code."""
+
+    hidden: int = 2048
+    inner: int = 8192
+    layers: int = 16
+    heads: int = 32
+    kv_heads: int = 8
+    vocabulary: int = 128_256
+    lengths: tuple[int, ...] = (131_072, 16_384)
+    batches: tuple[int, int] = (1, 8)
+    checked: int = 16_384  # keys before the tokens that are compared
+    written: int = 160  # tokens: more than two lots join the trees
+    left_out: int = 24  # of them, at the start: compiling, recording
+    leaf: int = 16
+    opened: int = 32
+
+
+SMALL = Size(32, 64, 2, 4, 2, 99, (512, 256), (1, 2), 300, 40, 6, 4, 3)
+NAMES = {
+    "recorded": "ours, recorded",
+    "unrecorded": "ours, unrecorded",
+    "dynamic": "plain",
+    "static": "plain, static cache compiled",
+}
+
+
+def decoder_steps(
+    out: Annotated[Path, "folder of the results"] = Path("out/decoder_steps"),
+    small: Annotated[bool, "tiny sizes, to see that it runs"] = False,
+    methods: Annotated[str, "some of recorded, unrecorded, dynamic, static; with commas"] = ",".join(NAMES),
+    seconds: Annotated[int, "after so many, what is left is skipped"] = 200,
+) -> None:
+    """Compare the tokens of recorded and unrecorded steps, then time both beside transformers."""
+    begun = time.perf_counter()
+    out.mkdir(parents=True, exist_ok=True)
+    size = SMALL if small else Size()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = new_model(size, device)
+    about: dict[str, Any] = {
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+        "torch": torch.__version__,
+        "size": asdict(size),
+        "same_tokens": [],
+        "times": [],
+    }
+
+    def note(kind: str, line: dict[str, Any]) -> None:
+        about[kind].append(line)
+        about["seconds"] = time.perf_counter() - begun
+        write_whole(out / "decoder_steps.json", json.dumps(about, indent=1))
+        print(f"{about['seconds']:5.0f} s", json.dumps(line), file=sys.stderr, flush=True)
+
+    for line in same_tokens(model, size):
+        note("same_tokens", line)
+    for method in methods.split(","):  # what compiles comes last
+        for length in size.lengths:
+            for batch in size.batches:
+                line = {"method": NAMES[method], "keys": length, "batch": batch}
+                if time.perf_counter() - begun > seconds:
+                    note("times", line | {"skipped": True})
+                    continue
+                note("times", line | timed(model, size, method, length, batch))
+                free()
+    print(table(about))
+    if not all(line["same"] for line in about["same_tokens"]):
+        sys.exit("recorded steps wrote other tokens than unrecorded ones")
+
+
+def new_model(size: Size, device: torch.device) -> Any:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=size.vocabulary,
+        hidden_size=size.hidden,
+        intermediate_size=size.inner,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        num_key_value_heads=size.kv_heads,
+        head_dim=size.hidden // size.heads,
+        max_position_embeddings=2**20,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    with device:
+        return LlamaForCausalLM(config).to(dtype).eval()
+
+
+def wrapped(model: Any, size: Size) -> Any:
+    return vcc.wrap(model, vcc.DecoderConfig(scales=(size.leaf, 1), budget=size.opened))
+
+
+def pairs(model: Any, length: int, batch: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Random keys and values of each layer."""
+    draw = torch.Generator(model.device).manual_seed(seed)
+    config = model.config
+    shape = (batch, config.num_key_value_heads, length, config.head_dim)
+    for _ in range(config.num_hidden_layers):
+        k, v = (torch.randn(shape, generator=draw, device=model.device, dtype=model.dtype) for _ in range(2))
+        yield k, v
+
+
+@torch.no_grad()
+def tree_cache(model: Any, length: int, batch: int, record: bool, seed: int = 1) -> TreeCache:
+    layers = [TreeLayer.filled(model.vcc, k, v) for k, v in pairs(model, length, batch, seed)]
+    return TreeCache(layers, record)
+
+
+@torch.no_grad()
+def dynamic_cache(model: Any, length: int, batch: int) -> DynamicCache:
+    cache = DynamicCache(config=model.config)
+    for number, (k, v) in enumerate(pairs(model, length, batch, 1)):
+        cache.update(k, v, number)
+    return cache
+
+
+@torch.no_grad()
+def static_cache(model: Any, length: int, batch: int, written: int) -> StaticCache:
+    cache = StaticCache(config=model.config, max_cache_len=length + written + 1)
+    for layer, (k, v) in zip(cache.layers, pairs(model, length, batch, 1), strict=True):
+        layer.update(k, v)
+    return cache
+
+
+class Clock(BaseStreamer):
+    """When each token came."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def put(self, value: Tensor) -> None:
+        self.times.append(time.perf_counter())
+
+    def end(self) -> None:
+        pass
+
+
+def written(model: Any, cache: Any, length: int, batch: int, new: int, **how: Any) -> Any:
+    """What `generate` adds to a cache of so many keys."""
+    draw = torch.Generator().manual_seed(2)
+    ids = torch.randint(0, model.config.vocab_size, (batch, length + 1), generator=draw).to(model.device)
+    torch.manual_seed(3)
+    how = {"do_sample": False} | how
+    beams = how.get("num_beams", 1)
+    if beams > 1:
+        cache.batch_repeat_interleave(beams)
+    result = model.generate(
+        ids, attention_mask=torch.ones_like(ids), past_key_values=cache, max_new_tokens=new, min_new_tokens=new, **how
+    )
+    return result[:, length + 1 :]
+
+
+def same_tokens(model: Any, size: Size) -> Iterator[dict[str, Any]]:
+    """Whether recorded steps write what the others write, and how many of them were replayed."""
+    ours = wrapped(model, size)
+    one, several = size.batches
+    ways: list[tuple[str, int, dict[str, Any]]] = [
+        ("greedy", one, {}),
+        ("greedy", several, {}),
+        ("sampling", several, {"do_sample": True, "top_k": 50}),
+        ("beams", one, {"num_beams": 4}),
+    ]
+    for way, batch, how in ways:
+        found = {}
+        for record in (False, True):
+            cache = tree_cache(ours, size.checked, batch, record)
+            found[record] = written(ours, cache, size.checked, batch, size.written, **how)
+            graph = cache.steps.recorded.graph is not None
+            del cache
+            free()
+        differ = (found[True] != found[False]).any(0).nonzero()
+        line = {"way": way, "batch": batch, "tokens": size.written, "recorded": graph, "same": not len(differ)}
+        yield line | ({"first difference": int(differ[0])} if len(differ) else {})
+
+
+def timed(model: Any, size: Size, method: str, length: int, batch: int) -> dict[str, Any]:
+    """Milliseconds of a new token."""
+    ours = wrapped(model, size)
+    making: dict[str, tuple[Any, Callable[[], Any]]] = {
+        "recorded": (ours, lambda: tree_cache(ours, length, batch, True)),
+        "unrecorded": (ours, lambda: tree_cache(ours, length, batch, False)),
+        "dynamic": (model, lambda: dynamic_cache(model, length, batch)),
+        "static": (model, lambda: static_cache(model, length, batch, size.written)),
+    }
+    reader, make = making[method]
+    new = size.written if method in ("recorded", "unrecorded") else size.written // 2
+    cache, clock = make(), Clock()
+    try:
+        written(reader, cache, length, batch, new, streamer=clock)
+    except Exception as error:  # what transformers compiles may fail: the other times are still worth having
+        return {"failed": " ".join(str(error).split())[:300]}
+    steps = [1e3 * (b - a) for a, b in zip(clock.times[:-1], clock.times[1:], strict=True)]
+    counted = steps[size.left_out :]
+    result = {"ms": statistics.median(counted), "mean_ms": statistics.fmean(counted), "slowest_ms": max(counted)}
+    result |= {"start_ms": sum(steps[: size.left_out]), "tokens": len(counted)}
+    if isinstance(cache, TreeCache):
+        result["recorded"] = cache.steps.recorded.graph is not None
+    if torch.cuda.is_available():
+        result["gib"] = torch.cuda.max_memory_allocated() / 2**30
+    return result
+
+
+def free() -> None:
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def table(about: dict[str, Any]) -> str:
+    rows = ["| way | batch | tokens | recorded | same tokens |", "|---|---|---|---|---|"]
+    for line in about["same_tokens"]:
+        same = "yes" if line["same"] else f"no, from {line['first difference']} on"
+        rows.append(f"| {line['way']} | {line['batch']} | {line['tokens']} | {line['recorded']} | {same} |")
+    rows += [
+        "",
+        "| method | keys | batch | ms a token | mean | slowest | the first ones |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for line in about["times"]:
+        cells = [line["method"], f"{line['keys']:,}", str(line["batch"])]
+        if "ms" in line:
+            cells += [f"{line[name]:.2f}" for name in ("ms", "mean_ms", "slowest_ms", "start_ms")]
+        else:
+            cells += ["skipped" if line.get("skipped") else f"failed: {line['failed'][:60]}", "", "", ""]
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    sys.exit(call(decoder_steps, sys.argv[1:], "decoder_steps"))
