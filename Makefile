@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint types unit demo demo-core test-deep test-faults test-hostile test-browser test-fleet test-ray bench bench-core bench-serve clean
+.PHONY: help test check test-gpu lint types unit demo demo-core test-deep test-faults test-hostile test-browser test-fleet test-ray bench bench-core bench-serve clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,7 +39,13 @@ CORES := $(shell getconf _NPROCESSORS_ONLN)
 PROCESSES ?= $(shell test $(CORES) -gt 1 && echo $$(( $(CORES) < 3 ? 3 : 4 )) || echo 0)
 
 unit: $(READY)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile -rs
+
+check: $(READY) ## The tests of the core, hosts, questions and documents: three minutes, while you work
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile tests/core tests/hosts tests/qa tests/documents
+
+test-gpu: $(READY) ## The tests that need a CUDA device
+	@$(BIN)/python -m pytest -m gpu -rs
 
 # MODEL=folder asks another model than the bundled one.
 ASK_WITH = $(if $(MODEL),--model $(MODEL))

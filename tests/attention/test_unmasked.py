@@ -104,7 +104,7 @@ def test_few_masked_equals_the_reference(dtype, bound, uneven):
     assert largest_error(ours, theirs) < bound
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("way", ["parts", "few masked"])
 def test_cudnn_gives_the_same(dtype, way):

@@ -52,7 +52,10 @@ def test_each_model_reads_a_document_once_and_answers_for_itself(folders: tuple[
     assert document.ask_all(QUESTIONS, model=folders[0]) == own and len(reads) == 1
     other = document.ask_all(QUESTIONS, model=folders[1])
     assert len(reads) == 2 and other != own
-    assert document.ask(QUESTIONS[1], model=folders[1]) == other[1].answers and len(reads) == 2
+    alone = document.ask(QUESTIONS[1], model=folders[1])  # scores of a batch of one and of two differ in rounding
+    assert [(one.start, one.end) for one in alone] == [(one.start, one.end) for one in other[1].answers]
+    assert [one.score for one in alone] == pytest.approx([one.score for one in other[1].answers], abs=1e-6)
+    assert len(reads) == 2
     assert document.asker().model is reads[0].model and document.asker(folders[1]).model is reads[1].model
 
 

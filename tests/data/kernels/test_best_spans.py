@@ -86,7 +86,7 @@ def test_a_broken_model_has_no_spans_and_does_no_harm(device: str) -> None:
     assert (found[2, :, 1] != 3).all() and (found[2, :, 0] > -torch.inf).all()
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize(
     ("rows", "n", "top", "max_tokens"),
     [*SHAPES, (500, 488, 20, 256), (41, 12_000, 20, 256), (3, 131_072, 20, 256), (2, 200_001, 20, 1024)],
@@ -100,7 +100,7 @@ def test_a_gpu_finds_what_the_cpu_finds(rows: int, n: int, top: int, max_tokens:
         assert best_spans_of_rows(start.cuda(), end.cuda(), top, max_tokens) == expected
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 def test_longer_spans_than_the_kernel_takes_are_found_without_it() -> None:
     start, end = logits(2, 3000, 0.3, 0)
     expected = choose_spans(start, end, 4, 2000)

@@ -225,7 +225,7 @@ def test_compiled_attention_without_a_mask_equals_that_with_one(monkeypatch: pyt
             assert (ours - theirs).norm() < 1e-9 * max(theirs.norm(), 1e-3)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 @pytest.mark.parametrize("family", ONE_EACH)
 def test_layers_do_not_wait_for_the_device(family: str) -> None:
     """Before the first layer, masks are checked and empty windows left out; another layer adds no wait."""

@@ -55,7 +55,7 @@ def test_modules_of_others_are_not_recorded() -> None:
     assert not can_record(encoder)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 def test_what_is_replayed_is_what_is_computed() -> None:
     plain = vcc.wrap(build("bert", dtype=torch.float32), REAL).cuda()
     fast = vcc.compile(vcc.wrap(build("bert", dtype=torch.float32), REAL).cuda(), whole=False)
@@ -255,7 +255,7 @@ def test_hooks_are_not_recorded() -> None:
     assert can_record(encoder) and look(encoder) == before
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 @pytest.mark.parametrize("order", ORDERS)
 def test_gradients_of_a_cuda_graph(order: str) -> None:
     model = learner("cuda")
@@ -265,7 +265,7 @@ def test_gradients_of_a_cuda_graph(order: str) -> None:
         assert far(gradients(model, run, order), expected) < 1e-4
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 @pytest.mark.parametrize("whole", [None, True])
 def test_a_compiled_model_learns_as_the_plain_one(whole: bool | None) -> None:
     """Through all of `vcc.compile`, with an optimiser, gradients that add up, and an evaluation in between."""
@@ -357,7 +357,7 @@ def test_gradients_that_add_up_are_moved_before_the_next_call() -> None:
     assert layer.weight.grad is None
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 def test_every_replay_drops_others() -> None:
     given = {name: value.cuda() for name, value in one(45).arguments("bert").items()}
     fast = vcc.compile(vcc.wrap(build("bert", hidden_dropout_prob=0.5), replace(REAL, explore=0.0)).cuda().train())
@@ -371,7 +371,7 @@ def test_every_replay_drops_others() -> None:
     assert len(set(losses)) == len(losses)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 def test_lengths_by_turns() -> None:
     plain_model, fast = learner("cuda"), vcc.compile(learner("cuda"))
     with torch.no_grad():
