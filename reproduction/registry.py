@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from reproduction.cuad import CuadTest
 from reproduction.experiment import Experiment
 from reproduction.figure1 import Figure1
 from reproduction.figure5 import Figure5
@@ -23,4 +24,5 @@ EXPERIMENTS: dict[str, Callable[[], Experiment]] = {
     "figure1": Figure1,
     "figure5": Figure5,
     "figure8": Figure8,
+    "cuad": CuadTest,
 }

@@ -1,0 +1,194 @@
+"""CUAD's published test: 102 contracts, 41 clause questions each, through the code that `vcc review` runs.
+
+    vcc reproduce cuad --run --data DATA                            # the bundled model
+    vcc reproduce cuad --run --data DATA --model FOLDER             # another one
+
+Measured by the publication's rules (a span is right if its words' Jaccard overlap with an answer is at least 0.5; for
+Parties, also if it holds the name): AUPR and precision at 80% and 90% recall, with 95% intervals over contracts, in all
+and by clause; and by ContractEval's (a reply counts if it holds every labelled span; a reply is made of the sentences
+around sure answers): F1, F2, Jaccard overlap, and how often "none" is said where there is a clause. `predictions.json`
+is what CUAD's own script reads.
+"""
+
+import json
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from reproduction.experiment import Experiment, ProcessStep, Workspace
+from reproduction.report import Report, ReportTable, Value
+from vcc.commands.options import call
+from vcc.data.example import Example, Prediction
+from vcc.documents.answer import Reply
+from vcc.documents.document import Document
+from vcc.documents.formats.read import read_data
+from vcc.documents.shipped import load_asker
+from vcc.files import write_whole
+from vcc.tasks.metrics import clause_scores, jaccard
+
+TOP = 20  # spans of a clause that are ranked
+PREDICTIONS, SCORES = "predictions.json", "scores.json"
+# AUPR and, where it was published, precision at 80% recall; of the same 102 contracts.
+PUBLISHED = (
+    ("Claude Opus 4.8, the contract as a prompt", 56.1, 0.0),
+    ("Claude Opus 4.6", 49.8, 0.0),
+    ("RoBERTa-large, 355M, windows", 48.2, None),
+    ("DeBERTa-xlarge, 900M, windows", 47.8, 44.0),
+    ("RoBERTa-base, 125M, windows", 42.6, None),
+    ("GPT-5.2", 42.3, 0.0),
+    ("GPT-4o", 42.1, 0.0),
+    ("Qwen3-14B with a span head", 38.9, None),
+)
+CONTRACT_EVAL = (
+    ("GPT-4.1 mini", 64.4, 67.8, 43.5, 7.2),
+    ("Gemini 2.5 Pro", 49.7, 60.4, 50.6, 1.1),
+)  # F1 F2 Jaccard none
+
+
+@dataclass(frozen=True)
+class CuadOptions:
+    """What is asked, and where the results go."""
+
+    data: Annotated[Path, "folder of the data sets"]
+    out: Annotated[Path, "folder to write to"]
+    model: Annotated[str | None, "folder of a wrapped question-answering model; unless given, the bundled one"] = None
+    contracts: Annotated[int | None, "ask only so many of the 102"] = None
+
+
+def ask_contracts(options: CuadOptions) -> None:
+    """Ask the official test contracts and score the answers."""
+    from shipped_model.sources import contracts
+
+    options.out.mkdir(parents=True, exist_ok=True)
+    by_contract: dict[str, list[Example]] = defaultdict(list)
+    for example in contracts("test", str(options.data)):
+        by_contract[str(example.group)].append(example)
+    chosen = sorted(by_contract)[: options.contracts]
+    examples: list[Example] = []
+    ranked: list[Reply] = []
+    clock, processor = time.perf_counter(), time.process_time()
+    for number, name in enumerate(chosen, 1):
+        asked = by_contract[name]
+        document = Document(read_data(asked[0].document.encode(), f"{number}.txt"), options.model)
+        ranked += document.ask_all([example.question for example in asked], TOP, threshold=0.0)
+        examples += asked
+        print(f"{number} of {len(chosen)}: {name}", flush=True)
+    seconds = {
+        "seconds_a_contract": (time.perf_counter() - clock) / len(chosen),
+        "processor_seconds_a_contract": (time.process_time() - processor) / len(chosen),
+        "contracts": len(chosen),
+    }
+    threshold = load_asker(options.model).qa.settings.threshold
+    best = {
+        example.id: [{"text": one.text, "probability": one.score} for one in reply.answers]
+        for example, reply in zip(examples, ranked, strict=True)
+    }
+    write_whole(options.out / PREDICTIONS, json.dumps(best))
+    write_whole(options.out / SCORES, json.dumps(scores(examples, ranked, threshold) | seconds, indent=1))
+
+
+def scores(examples: Sequence[Example], ranked: Sequence[Reply], threshold: float) -> dict[str, Any]:
+    """By all rules; answers are sure from `threshold` on, as `vcc review` shows them."""
+    predictions = [
+        Prediction(example.id, spans=tuple((one.text, one.score) for one in reply.answers))
+        for example, reply in zip(examples, ranked, strict=True)
+    ]
+    by_clause: dict[str, list[int]] = defaultdict(list)
+    for i, example in enumerate(examples):
+        by_clause[str(example.meta["category"])].append(i)
+    clauses = {
+        clause: clause_scores([predictions[i] for i in some], [examples[i] for i in some])
+        for clause, some in sorted(by_clause.items())
+    }
+    said = [
+        " ".join(dict.fromkeys(one.sentence for one in reply.answers if one.score >= threshold)) for reply in ranked
+    ]
+    return {
+        "official": clause_scores(predictions, examples),
+        "by_clause": {clause: {"aupr": own["aupr"], "p80": own["p80"]} for clause, own in clauses.items()},
+        "contract_eval": contract_eval(said, [example.answers for example in examples]),
+    }
+
+
+def contract_eval(said: Sequence[str], labels: Sequence[Sequence[str]]) -> dict[str, float]:
+    """ContractEval's four numbers. A reply to a question with a clause is right if it holds all of its spans; a reply
+    to one without is wrong if it says anything. Jaccard overlap is over questions with a clause."""
+    right = missed = alarms = silent = 0
+    overlaps = []
+    for reply, spans in zip(said, labels, strict=True):
+        if not spans:
+            alarms += bool(reply)
+            continue
+        words = " ".join(reply.split())
+        if all(" ".join(span.split()) in words for span in spans):
+            right += 1
+        else:
+            missed += 1
+        silent += not reply
+        overlaps.append(jaccard(reply, " ".join(spans)))
+    precision, recall = right / max(right + alarms, 1), right / max(right + missed, 1)
+    f = {beta: (1 + beta**2) * precision * recall / max(beta**2 * precision + recall, 1e-12) for beta in (1, 2)}
+    return {
+        "f1": 100 * f[1],
+        "f2": 100 * f[2],
+        "jaccard": 100 * float(np.mean(overlaps)) if overlaps else 0.0,
+        "none_wrongly": 100 * silent / max(len(overlaps), 1),
+    }
+
+
+class CuadTest(Experiment):
+    """The published test of CUAD, beside published results."""
+
+    name = "cuad"
+    title = "CUAD, the 102 contracts of its published test"
+    claim = "Not in the paper: contracts are what long documents are read for most."
+
+    def folder(self, at: Workspace) -> Path:
+        return at.out / "cuad"
+
+    def steps(self, at: Workspace) -> list[ProcessStep]:
+        words = [sys.executable, "-m", "reproduction.cuad", "--data", str(at.data or ""), "--out", str(self.folder(at))]
+        words += ["--model", at.model] if at.model else []
+        missing = () if at.data else ("--data, a folder that holds cuad/official",)
+        return [
+            ProcessStep("ask 102 contracts", tuple(words), self.folder(at) / SCORES, 90, alone=True, missing=missing)
+        ]
+
+    def report(self, at: Workspace) -> Report:
+        tables: list[ReportTable] = []
+        path = self.folder(at) / SCORES
+        if path.is_file():
+            found = json.loads(path.read_text(encoding="utf-8"))
+            official, own = found["official"], found["contract_eval"]
+            span = f"{official['aupr_low']:.1f} to {official['aupr_high']:.1f}" if "aupr_low" in official else ""
+            ours: tuple[Value, ...] = ("VCC, 24M, on a CPU", official["aupr"], span, official["p80"], official["p90"])
+            others: list[tuple[Value, ...]] = [(who, aupr, "", p80, None) for who, aupr, p80 in PUBLISHED]
+            tables += [
+                ReportTable("By the publication's rules", ("", "AUPR", "95%", "P@80R", "P@90R"), (ours, *others)),
+                ReportTable(
+                    "By ContractEval's rules",
+                    ("", "F1", "F2", "Jaccard", '"none" said wrongly, %'),
+                    (("VCC", own["f1"], own["f2"], own["jaccard"], own["none_wrongly"]), *CONTRACT_EVAL),
+                ),
+                ReportTable(
+                    "By clause",
+                    ("clause", "AUPR", "P@80R"),
+                    tuple((name, one["aupr"], one["p80"]) for name, one in found["by_clause"].items()),
+                ),
+                ReportTable(
+                    "Time",
+                    ("contracts", "seconds each", "processor seconds each"),
+                    ((found["contracts"], found["seconds_a_contract"], found["processor_seconds_a_contract"]),),
+                ),
+            ]
+        return Report(self.name, self.title, self.claim, tuple(tables), ())
+
+
+if __name__ == "__main__":
+    call(ask_contracts, sys.argv[1:], "python -m reproduction.cuad")

@@ -1,0 +1,61 @@
+"""CUAD's published test: ContractEval's rules on a worked example, and a run of the product on a small contract."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from reproduction import cuad
+from reproduction.cuad import CuadOptions, CuadTest, ask_contracts, contract_eval
+from tests.documents import small_model
+from vcc.data.example import Example
+
+CLAUSE = "Neither party may assign this Agreement."
+
+
+def test_contract_eval_counts_as_published() -> None:
+    said = [f"So it is. {CLAUSE}", "", "", "An invention.", CLAUSE]
+    labels = [[CLAUSE], [CLAUSE], [], [], [CLAUSE, "Another clause."]]
+    found = contract_eval(said, labels)
+    precision, recall = 1 / 2, 1 / 3  # one right, one alarm, two missed: the last holds one of two labels
+    assert found["f1"] == pytest.approx(100 * 2 * precision * recall / (precision + recall))
+    assert found["f2"] == pytest.approx(100 * 5 * precision * recall / (4 * precision + recall))
+    assert found["none_wrongly"] == pytest.approx(100 / 3)
+    assert found["jaccard"] == pytest.approx(100 * (6 / 9 + 0 + 6 / 8) / 3)
+
+
+def test_the_contracts_are_asked_as_the_product_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "model").mkdir()
+    model = small_model.saved(tmp_path / "model")
+    text = small_model.document().text
+    examples = [
+        Example(f"{name}__{kind}", f"What about {kind}?", text, (text[:20],) if kind == "Parties" else (), group=name,
+                meta={"category": kind})
+        for name in ("a", "b")
+        for kind in ("Parties", "Insurance")
+    ]  # fmt: skip
+    monkeypatch.setattr("shipped_model.sources.contracts", lambda split, data: examples)
+    ask_contracts(CuadOptions(tmp_path, tmp_path / "out", model))
+    best = json.loads((tmp_path / "out" / cuad.PREDICTIONS).read_text())
+    assert set(best) == {example.id for example in examples}
+    assert all(0 <= one["probability"] <= 1 and one["text"] in text for spans in best.values() for one in spans)
+    found = json.loads((tmp_path / "out" / cuad.SCORES).read_text())
+    assert set(found["by_clause"]) == {"Parties", "Insurance"} and found["contracts"] == 2
+    assert 0 <= found["official"]["aupr"] <= 100 and found["processor_seconds_a_contract"] > 0
+
+
+def test_the_report_stands_beside_published_results(tmp_path: Path) -> None:
+    from reproduction.experiment import Workspace
+    from reproduction.small.settings import Small
+
+    at = Workspace("small", tmp_path, "DATA", "", "", "", Small())
+    (step,) = CuadTest().steps(at)
+    assert step.done == tmp_path / "cuad" / cuad.SCORES and not step.missing and not CuadTest().report(at).tables
+    step.done.parent.mkdir()
+    official = {"aupr": 61.7, "aupr_low": 57.1, "aupr_high": 66.2, "p80": 19.7, "p90": 0.0}
+    own = {"f1": 1.0, "f2": 2.0, "jaccard": 3.0, "none_wrongly": 4.0}
+    times = {"contracts": 102, "seconds_a_contract": 1.0, "processor_seconds_a_contract": 2.0}
+    clauses = {"Parties": {"aupr": 90.0, "p80": 80.0}}
+    step.done.write_text(json.dumps({"official": official, "by_clause": clauses, "contract_eval": own} | times))
+    shown = CuadTest().report(at).markdown()
+    assert "57.1 to 66.2" in shown and "Opus 4.8" in shown and "GPT-4.1 mini" in shown
