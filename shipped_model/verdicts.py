@@ -33,7 +33,7 @@ HYPOTHESIS_SHARE = 0.5
 SHORTEST = 5  # tokens of a sentence
 
 
-class Judged(NamedTuple):
+class JudgedStatement(NamedTuple):
     statement: Ints
     passage: Ints
     verdict: int  # an index of KINDS
@@ -72,7 +72,7 @@ class StatementStream(IterableDataset[Judgements]):
         chance = random.Random(self.seed + (worker.id if worker else 0))
         while True:
             pool = sorted((self.judged(chance) for _ in range(POOL)), key=lambda one: len(one[0]) + len(one[1]))
-            batches: list[list[Judged]] = [[]]
+            batches: list[list[JudgedStatement]] = [[]]
             for one in pool:
                 size = rounded(len(one.statement) + len(one.passage) + 3)
                 if batches[-1] and (len(batches[-1]) + 1) * size > self.tokens:
@@ -84,14 +84,14 @@ class StatementStream(IterableDataset[Judgements]):
                 verdicts = torch.tensor([one.verdict for one in some])
                 yield Judgements(windows.ids, windows.mask, windows.types, verdicts)
 
-    def judged(self, chance: random.Random) -> Judged:
+    def judged(self, chance: random.Random) -> JudgedStatement:
         while True:
             contract = any(self.hypotheses) and (not self.paragraphs or chance.random() < HYPOTHESIS_SHARE)
             made = self.of_contract(chance) if contract else self.of_paragraph(chance)
             if made is not None:
                 return made
 
-    def of_contract(self, chance: random.Random) -> Judged | None:
+    def of_contract(self, chance: random.Random) -> JudgedStatement | None:
         """A window of the agreement with a clause that decides, or without."""
         kinds = [number for number, some in enumerate(self.hypotheses) if some]
         kind = chance.choice(kinds)
@@ -99,13 +99,13 @@ class StatementStream(IterableDataset[Judgements]):
         room = SIZE - 3 - len(question.ids)
         if KINDS[kind] != ABSENT and question.spans and chance.random() < 0.75:
             lesson = around_answer(unit, question, room, chance)
-            return None if lesson is None else Judged(question.ids, lesson.passage, kind)
+            return None if lesson is None else JudgedStatement(question.ids, lesson.passage, kind)
         start = chance.randrange(max(len(unit.ids) - room, 0) + 1)
         if any(a < start + room and b >= start for a, b in question.spans):
             return None
-        return Judged(question.ids, unit.ids[start : start + room], KINDS.index(ABSENT))
+        return JudgedStatement(question.ids, unit.ids[start : start + room], KINDS.index(ABSENT))
 
-    def of_paragraph(self, chance: random.Random) -> Judged | None:
+    def of_paragraph(self, chance: random.Random) -> JudgedStatement | None:
         unit, article = chance.choice(self.paragraphs)
         asked = [q for q in unit.questions if q.spans]
         if not asked:
@@ -137,7 +137,7 @@ class StatementStream(IterableDataset[Judgements]):
         room = SIZE - 3 - len(statement)
         if len(statement) < SHORTEST or room < SIZE // 4 or len(passage) > room:
             return None
-        return Judged(statement, passage, verdict)
+        return JudgedStatement(statement, passage, verdict)
 
 
 def stream(units: Mapping[str, Sequence[Unit]], frame: Frame, workers: int) -> Iterator[Judgements]:
