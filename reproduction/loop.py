@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from reproduction.average import WeightAverage
 from vcc.errors import UsageError
 from vcc.files import write_whole
-from vcc.hosts.long_input import Wrapped
+from vcc.hosts.forward.wrapped import Wrapped
 from vcc.train.checkpoint import checkpoints, keep_newest, newest_good, remove, remove_leftovers, write_checkpoint
 from vcc.train.models import compile_model
 from vcc.train.record import FREE, free

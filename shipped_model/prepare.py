@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
+from reproduction.cuad_split import contracts
 from shipped_model.data import (
     ABSENT,
     ASKED,
@@ -30,7 +31,7 @@ from shipped_model.data import (
     Unit,
     save,
 )
-from shipped_model.sources import SOURCES, contracts
+from shipped_model.sources import SOURCES
 from shipped_model.twists import names_of, twist
 from shipped_model.wordings import WORDINGS
 from vcc.commands.options import call

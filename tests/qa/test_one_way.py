@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from torch import Tensor
 
-from shipped_model.data import Page, Question
+from shipped_model.data import Page, TokenQuestion
 from shipped_model.ways import ReadByVcc, ReadByWindows
 from tests.documents import small_model
 from vcc.data.answers import ScoredSpan, without_overlaps
@@ -35,7 +35,7 @@ def sides(framed: bool, looks: int) -> tuple[Asker, ReadByVcc]:
 
 
 def pages(asker: Asker) -> list[Page]:
-    asked = tuple(Question(asker.qa.ids_of(question), ()) for question in QUESTIONS)
+    asked = tuple(TokenQuestion(asker.qa.ids_of(question), ()) for question in QUESTIONS)
     return [Page(tokenize_text(small_model.document(n, n).text, asker.tokenizer).ids, asked) for n in WORDS]
 
 

@@ -1,6 +1,6 @@
 """The bundled model learns nothing from CUAD's published test contracts."""
 
-from shipped_model.sources import contracts, official_test
+from reproduction.cuad_split import contracts, official_test
 from tests.data.words import real_data
 
 
