@@ -1,21 +1,25 @@
 """Time of a new token in `generate`, end to end: recorded steps beside unrecorded ones and beside transformers' caches.
 
-    PYTHONPATH=src python benchmarks/decoder_steps.py --out out/decoder_steps    # one GPU, under 4 minutes
+    PYTHONPATH=src python benchmarks/decoder_steps.py --out out/decoder_steps    # one GPU, 200 seconds at most
     PYTHONPATH=src python benchmarks/decoder_steps.py --small --out out/small    # the same code, tiny sizes, on a CPU
 
 The model has the shape of Llama-3.2-1B and random weights; the caches are filled with random keys and values, because
-neither changes the time. First recorded and unrecorded steps must write the same tokens: greedy, sampling and beams.
-A token's time is that between two tokens that `generate` hands to a streamer, with the first ones left out; the mean
-includes what happens now and then (tokens join the trees), the median does not.
+neither changes the time. A token's time is that between two tokens that `generate` hands to a streamer, without the
+first ones; the mean includes tokens joining the trees, the median does not. After the times, recorded and unrecorded
+steps must write the same tokens: greedy, sampling and beams. Each part may fail or run out of time on its own, and
+every result is written as soon as it is there.
 """
 
 import gc
 import json
+import signal
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,22 +54,23 @@ class Size:
     opened: int = 32
 
 
+BEAMS = {"num_beams": 4}
 SMALL = Size(32, 64, 2, 4, 2, 99, (512, 256), (1, 2), 300, 40, 6, 4, 3)
 NAMES = {
     "recorded": "ours, recorded",
     "unrecorded": "ours, unrecorded",
-    "dynamic": "plain",
     "static": "plain, static cache compiled",
+    "dynamic": "plain",
 }
 
 
 def decoder_steps(
     out: Annotated[Path, "folder of the results"] = Path("out/decoder_steps"),
     small: Annotated[bool, "tiny sizes, to see that it runs"] = False,
-    methods: Annotated[str, "some of recorded, unrecorded, dynamic, static; with commas"] = ",".join(NAMES),
-    seconds: Annotated[int, "after so many, what is left is skipped"] = 200,
+    methods: Annotated[str, "some of recorded, unrecorded, static, dynamic; with commas"] = ",".join(NAMES),
+    seconds: Annotated[int, "of the whole run; what is left then is skipped"] = 180,
 ) -> None:
-    """Compare the tokens of recorded and unrecorded steps, then time both beside transformers."""
+    """Time recorded and unrecorded steps beside transformers, then compare the tokens they write."""
     begun = time.perf_counter()
     out.mkdir(parents=True, exist_ok=True)
     size = SMALL if small else Size()
@@ -85,20 +90,41 @@ def decoder_steps(
         write_whole(out / "decoder_steps.json", json.dumps(about, indent=1))
         print(f"{about['seconds']:5.0f} s", json.dumps(line), file=sys.stderr, flush=True)
 
-    for line in same_tokens(model, size):
-        note("same_tokens", line)
-    for method in methods.split(","):  # what compiles comes last
+    def part(kind: str, line: dict[str, Any], work: Callable[[], dict[str, Any]], share: float = 1.0) -> None:
+        """One line of the results, if it is there before `share` of the time is over."""
+        left = begun + share * seconds - time.perf_counter()
+        note(kind, line | (attempt(work, left) if left > 0 else {"skipped": True}))
+        free()
+
+    asked = [method for method in NAMES if method in methods.split(",")]
+    for method in asked:
         for length in size.lengths:
             for batch in size.batches:
                 line = {"method": NAMES[method], "keys": length, "batch": batch}
-                if time.perf_counter() - begun > seconds:
-                    note("times", line | {"skipped": True})
-                    continue
-                note("times", line | timed(model, size, method, length, batch))
-                free()
+                work = partial(timed, model, size, method, length, batch)
+                part("times", line, work, 0.5 if method == "dynamic" else 0.75)
+    for way, batch, how in ways(size):
+        line = {"way": way, "batch": batch, "tokens": size.written}
+        part("same_tokens", line, partial(same_tokens, model, size, batch, how))
     print(table(about))
-    if not all(line["same"] for line in about["same_tokens"]):
-        sys.exit("recorded steps wrote other tokens than unrecorded ones")
+    if not all(line.get("same", "skipped" in line) for line in about["same_tokens"]):
+        sys.exit("recorded steps did not write the tokens of unrecorded ones")
+
+
+def attempt(work: Callable[[], dict[str, Any]], seconds: float) -> dict[str, Any]:
+    """What `work` finds, or why it failed. What it takes beyond `seconds` is cut off."""
+
+    def stop(*_: Any) -> None:
+        raise TimeoutError(f"it took more than {seconds:.0f} s")
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        return work()
+    except Exception as error:  # the other parts are still worth having
+        return {"failed": " ".join(str(error).split())[:300] or type(error).__name__}
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def new_model(size: Size, device: torch.device) -> Any:
@@ -186,27 +212,25 @@ def written(model: Any, cache: Any, length: int, batch: int, new: int, **how: An
     return result[:, length + 1 :]
 
 
-def same_tokens(model: Any, size: Size) -> Iterator[dict[str, Any]]:
-    """Whether recorded steps write what the others write, and how many of them were replayed."""
-    ours = wrapped(model, size)
+def ways(size: Size) -> list[tuple[str, int, dict[str, Any]]]:
+    """Ways to write, and how many texts; the one that copies and shares most comes last."""
     one, several = size.batches
-    ways: list[tuple[str, int, dict[str, Any]]] = [
-        ("greedy", one, {}),
-        ("greedy", several, {}),
-        ("sampling", several, {"do_sample": True, "top_k": 50}),
-        ("beams", one, {"num_beams": 4}),
-    ]
-    for way, batch, how in ways:
-        found = {}
-        for record in (False, True):
-            cache = tree_cache(ours, size.checked, batch, record)
-            found[record] = written(ours, cache, size.checked, batch, size.written, **how)
-            graph = cache.steps.recorded.graph is not None
-            del cache
-            free()
-        differ = (found[True] != found[False]).any(0).nonzero()
-        line = {"way": way, "batch": batch, "tokens": size.written, "recorded": graph, "same": not len(differ)}
-        yield line | ({"first difference": int(differ[0])} if len(differ) else {})
+    sampling = {"do_sample": True, "top_k": 50}
+    return [("greedy", one, {}), ("greedy", several, {}), ("sampling", several, sampling), ("beams", one, BEAMS)]
+
+
+def same_tokens(model: Any, size: Size, batch: int, how: dict[str, Any]) -> dict[str, Any]:
+    """Whether recorded steps write what the others write, and whether any were replayed."""
+    ours, found, graph = wrapped(model, size), {}, False
+    for record in (False, True):
+        cache = tree_cache(ours, size.checked, batch, record)
+        found[record] = written(ours, cache, size.checked, batch, size.written, **how)
+        graph = cache.steps.recorded.graph is not None
+        del cache
+        free()
+    differ = (found[True] != found[False]).any(0).nonzero()
+    line = {"recorded": graph, "same": not len(differ)}
+    return line | ({"first difference": int(differ[0])} if len(differ) else {})
 
 
 def timed(model: Any, size: Size, method: str, length: int, batch: int) -> dict[str, Any]:
@@ -221,10 +245,7 @@ def timed(model: Any, size: Size, method: str, length: int, batch: int) -> dict[
     reader, make = making[method]
     new = size.written if method in ("recorded", "unrecorded") else size.written // 2
     cache, clock = make(), Clock()
-    try:
-        written(reader, cache, length, batch, new, streamer=clock)
-    except Exception as error:  # what transformers compiles may fail: the other times are still worth having
-        return {"failed": " ".join(str(error).split())[:300]}
+    written(reader, cache, length, batch, new, streamer=clock)
     steps = [1e3 * (b - a) for a, b in zip(clock.times[:-1], clock.times[1:], strict=True)]
     counted = steps[size.left_out :]
     result = {"ms": statistics.median(counted), "mean_ms": statistics.fmean(counted), "slowest_ms": max(counted)}
@@ -239,17 +260,13 @@ def timed(model: Any, size: Size, method: str, length: int, batch: int) -> dict[
 def free() -> None:
     gc.collect()
     if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
+        with suppress(RuntimeError):  # after an illegal access every call fails
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
 
 
 def table(about: dict[str, Any]) -> str:
-    rows = ["| way | batch | tokens | recorded | same tokens |", "|---|---|---|---|---|"]
-    for line in about["same_tokens"]:
-        same = "yes" if line["same"] else f"no, from {line['first difference']} on"
-        rows.append(f"| {line['way']} | {line['batch']} | {line['tokens']} | {line['recorded']} | {same} |")
-    rows += [
-        "",
+    rows = [
         "| method | keys | batch | ms a token | mean | slowest | the first ones |",
         "|---|---|---|---|---|---|---|",
     ]
@@ -258,9 +275,19 @@ def table(about: dict[str, Any]) -> str:
         if "ms" in line:
             cells += [f"{line[name]:.2f}" for name in ("ms", "mean_ms", "slowest_ms", "start_ms")]
         else:
-            cells += ["skipped" if line.get("skipped") else f"failed: {line['failed'][:60]}", "", "", ""]
+            cells += [missing(line), "", "", ""]
         rows.append(f"| {' | '.join(cells)} |")
+    rows += ["", "| way | batch | tokens | recorded | same tokens |", "|---|---|---|---|---|"]
+    for line in about["same_tokens"]:
+        same = "yes" if line.get("same") else missing(line)
+        rows.append(f"| {line['way']} | {line['batch']} | {line['tokens']} | {line.get('recorded', '')} | {same} |")
     return "\n".join(rows)
+
+
+def missing(line: dict[str, Any]) -> str:
+    if "first difference" in line:
+        return f"no, from {line['first difference']} on"
+    return "skipped" if line.get("skipped") else f"failed: {line['failed'][:60]}"
 
 
 if __name__ == "__main__":

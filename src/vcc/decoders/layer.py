@@ -279,7 +279,8 @@ class TreeLayer(DynamicLayer):
 
     def choose(self, elements: Tensor) -> None:
         """From here on, sequence i is what sequence elements[i] was."""
-        at = elements.to(self.device)
+        # Beam search hands over a view into a table of int32; the kernels read owners one beside the other.
+        at = elements.to(self.device, torch.int64).contiguous()
         self.counts = self.counts.chosen(elements.cpu())
         self.rows.choose(at, self.counts.room)
         if len(self.tree.lengths) > 1 or self.owner is not None:

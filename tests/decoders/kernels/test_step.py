@@ -1,9 +1,12 @@
 """The kernels of one step give what plain PyTorch gives."""
 
 import dataclasses
+import math
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from tests.decoders.models import SMALL
 from vcc.decoders.config import DecoderConfig
@@ -11,6 +14,7 @@ from vcc.decoders.interface import attend_layer
 from vcc.decoders.layer import TreeLayer
 from vcc.decoders.use_kernels import step_by_kernel, why_no_kernel
 
+GUARD = 512  # numbers on either side of a storage
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 2e-2}
 
 
@@ -63,6 +67,80 @@ def test_shared_trees_are_read_through_their_owners(device: str) -> None:
     query = torch.randn(3, 4, 1, 16, generator=torch.Generator().manual_seed(1)).to(device)
     found, _ = step_by_kernel(layer, query, 0.25)
     torch.testing.assert_close(found, attend_layer(layer, query, 1, 0.25, False), rtol=0, atol=2e-5)
+
+
+def test_beams_are_taken_as_beam_search_gives_them(device: str) -> None:
+    """A column of a table of int32, whose neighbours in memory are other steps' beams."""
+    table = torch.zeros(3, 9, dtype=torch.int32, device=device)
+    table[:, 4] = 1
+    layer = filled(DecoderConfig(**SMALL, budget=3), 150, 2, 16, torch.float32, device)
+    layer.reorder_cache(table[:, 4])
+    query = torch.randn(3, 4, 1, 16, generator=torch.Generator().manual_seed(1)).to(device)
+    expected = attend_layer(layer, query, 1, 0.25, False)
+    found, _ = step_by_kernel(layer, query, 0.25)
+    torch.testing.assert_close(found, expected, rtol=0, atol=2e-5)
+    layer.owner = table[:, 4]  # the kernels alone
+    torch.testing.assert_close(step_by_kernel(layer, query, 0.25)[0], expected, rtol=0, atol=2e-5)
+
+
+class Guarded:
+    """Memory with a guard on both sides: what is read beyond its ends shows as NaN or as a huge number."""
+
+    def __init__(self) -> None:
+        self.guards: list[Tensor] = []
+
+    def empty(self, *shape: int, dtype: torch.dtype, device: Any) -> Tensor:
+        size = math.prod(shape)
+        whole = torch.full((size + 2 * GUARD,), beyond(dtype), dtype=dtype, device=device)
+        self.guards += [whole[:GUARD], whole[GUARD + size :]]
+        return whole[GUARD : GUARD + size].view(shape)
+
+    def copy(self, tensor: Tensor) -> Tensor:
+        return self.empty(*tensor.shape, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+    def check(self) -> None:
+        for guard in self.guards:
+            torch.testing.assert_close(guard, torch.full_like(guard, beyond(guard.dtype)), equal_nan=True)
+
+
+def beyond(dtype: torch.dtype) -> float:
+    return math.nan if dtype.is_floating_point else 1 if dtype == torch.bool else 77
+
+
+@pytest.mark.parametrize("owners", ["one tree", "own trees", "int32", "int64"])
+@pytest.mark.parametrize("n", [9, 150, 700])
+def test_nothing_beyond_any_storage_is_read_or_written(
+    device: str, owners: str, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four beams of one text, before and after each has a tree of its own."""
+    from vcc.decoders.kernels import step
+
+    settings = DecoderConfig(**SMALL | {"piece": 64}, budget=3)
+    draw = torch.Generator().manual_seed(0)
+    keys, values = (torch.randn(1, 2, n, 16, generator=draw).to(device) for _ in range(2))
+    layer = TreeLayer.filled(settings, keys, values)
+    layer.batch_repeat_interleave(4)
+    if owners != "one tree":
+        layer.own_tree()
+        assert layer.tree.keys.shape[0] == 4
+    if owners.startswith("int"):
+        layer.reorder_cache(torch.tensor([3, 0, 0, 2], device=device))
+        layer.owner = layer.owner.to(getattr(torch, owners))  # type: ignore[union-attr]
+    query = torch.randn(4, 6, 1, 16, generator=draw).to(device)
+    expected = attend_layer(layer, query, 1, 0.25, False)
+    memory = Guarded()
+    tree, rows = layer.tree, layer.rows.labelled()
+    several = {name: tuple(map(memory.copy, getattr(tree, name))) for name in ("key_means", "value_means", "spreads")}
+    tree = dataclasses.replace(tree, keys=memory.copy(tree.keys), values=memory.copy(tree.values), **several)
+    owner = None if layer.owner is None else memory.copy(layer.owner)
+    counts, live, grouped = (memory.copy(part) for part in (tree.node_counts, rows.live, query.view(4, 2, 3, 16)))
+    monkeypatch.setattr(step.torch, "empty", memory.empty)
+    inside = step.step_kernel(
+        grouped, memory.copy(rows.keys), memory.copy(rows.values), live, tree, owner, 3, 0.25, counts
+    )
+    monkeypatch.undo()
+    torch.testing.assert_close(inside.view(4, 1, 6, 16), expected, rtol=0, atol=2e-5)
+    memory.check()
 
 
 def test_counts_on_the_device_bound_the_tree_and_rows_that_are_not_live_are_not_seen(device: str) -> None:

@@ -52,7 +52,7 @@ def step_kernel(
     outputs = torch.empty(every, stretches, group, width, **new)
     into = (maxima, sums, outputs, scaling, plus)
     counts = tree.node_counts if node_counts is None else node_counts
-    tree_of = (counts if owner is None else owner, counts)
+    tree_of = (counts if owner is None else owner.contiguous(), counts.contiguous())
     elements = len(tree.lengths)
     tiles.attend_rows[(every, above + beside)](
         query, keys, values, live.contiguous().view(torch.int8), means, *tree_of, *into, *keys.stride()[:2],
