@@ -154,7 +154,7 @@ def test_the_highlight_lies_over_the_right_words(tab: Tab, address: str) -> None
         drawn.append(" ".join(item["str"] for item in line))
     words = " ".join(" ".join(drawn).split())
     assert "This Agreement is governed by" in words and "laws of the State of New Hampshire" in words
-    assert len(drawn) == 2
+    assert 2 <= len(drawn) <= 4  # lines; how many depends on the fonts of the machine
 
 
 def test_a_reload_and_a_second_tab_show_the_same_document(tab: Tab, address: str) -> None:
@@ -166,7 +166,7 @@ def test_a_reload_and_a_second_tab_show_the_same_document(tab: Tab, address: str
     second.goto(tab.service.address)
     second.get_by_role("button", name="contract <b>.pdf", exact=True).click()
     ask(second)
-    assert second.locator(".answer").first.inner_text() and tab.page.locator(".box").count() == 2
+    assert second.locator(".answer").first.inner_text() and tab.page.locator(".box").count() >= 2
 
 
 def test_keys_move_between_answers_and_the_text_is_an_alternative(tab: Tab, address: str) -> None:
