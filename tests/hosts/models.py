@@ -106,7 +106,8 @@ MAKERS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
         | distilbert
         | {"max_position_embeddings": TABLE},
     ),
-    "albert": (AlbertConfig, encoder | tables | {"embedding_size": 24, "num_hidden_groups": 2}),
+    "albert": (AlbertConfig, encoder | tables | {"embedding_size": 24, "num_hidden_groups": 3}),
+    "albert-shared": (AlbertConfig, encoder | tables | {"embedding_size": 24, "num_hidden_groups": 2}),
     "roberta": (RobertaConfig, encoder | tables),
     "xlm-roberta": (XLMRobertaConfig, encoder | tables),
     "camembert": (CamembertConfig, encoder | tables),
@@ -147,6 +148,10 @@ RELATIVE = ("t5", "t5-v1.1", "mt5", "deberta-v3")
 WITH_TABLE = tuple(family for family in FAMILIES if family not in ROTARY + RELATIVE)
 AFTER_PADDING = ("roberta", "xlm-roberta", "camembert", "roberta-prelayernorm", "mpnet")
 ONLY_EAGER = ("mpnet", "deberta-v3", "deberta-v2")  # Hugging Face has no other attention for these
+EAGER_ROUNDS = ("modernbert", "eurobert")  # Hugging Face rounds their eager attention's probabilities to float32
+# On the left they would classify padding, whose states are nobody's promise.
+READS_PADDING = ("modernbert", "deberta-v3", "deberta-v2")
+NOT_CHECKPOINTED = ("albert", "mpnet")  # Hugging Face's models do not support it
 
 OPEN = vcc.VccConfig(scales=(8, 2, 1), budget=(99, 999), window_layers=0, dense_below=0)
 REAL = vcc.VccConfig(scales=(8, 2, 1), budget=(3, 4), window=12, window_layers=1, explore=0.0, dense_below=0)

@@ -18,10 +18,8 @@ class AlbertHost(BertHost):
     @property
     def layers(self) -> Sequence[Any]:
         encoder, config = self.model.encoder, self.model.config
-        groups = [
-            encoder.albert_layer_groups[i * config.num_hidden_groups // config.num_hidden_layers]
-            for i in range(config.num_hidden_layers)
-        ]
+        share = config.num_hidden_layers / config.num_hidden_groups
+        groups = [encoder.albert_layer_groups[int(i / share)] for i in range(config.num_hidden_layers)]
         return [layer for group in groups for layer in group.albert_layers]
 
     def describe(self, layer: Any) -> LayerParts:
@@ -46,6 +44,4 @@ class AlbertHost(BertHost):
     def output(self, hidden: Any, hidden_states: Any) -> BaseModelOutputWithPooling:  # type: ignore[override]
         model, pooler = self.model, self.model._modules.get("pooler")
         pooled = None if pooler is None else model.pooler_activation(pooler(hidden[:, 0]))
-        return BaseModelOutputWithPooling(
-            last_hidden_state=hidden, pooler_output=pooled, hidden_states=hidden_states
-        )
+        return BaseModelOutputWithPooling(last_hidden_state=hidden, pooler_output=pooled, hidden_states=hidden_states)

@@ -37,8 +37,8 @@ class LayerParts:
     see: Callable[[Tensor, Tensor | None], Any] = as_it_is
     scale: float | None = None  # of the products; 1/sqrt(d) unless given
     relative: Callable[[torch.device], RelativeBias] | None = None  # a bias by distance, for rows on that device
-    # Any other bias (B, H, m, n): of queries (B, H, m, d) and keys (B, H, n, d) at positions (B, m) and (B, n). It takes
-    # memory for every two rows, which `relative` need not.
+    # Any other bias (B, H, m, n), of queries (B, H, m, d) and keys (B, H, n, d) at positions (B, m) and (B, n). Unlike
+    # `relative`, it takes memory for every two rows on every device.
     bias: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] | None = None
     window: int | None = None  # rows further apart than that do not see each other
     dropout: float = 0.0  # of the probabilities, in training
