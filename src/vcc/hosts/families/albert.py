@@ -1,6 +1,5 @@
 """ALBERT: narrow embeddings as in ELECTRA, and groups of layers that share their weights."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +15,7 @@ class AlbertHost(BertHost):
     """BERT's embeddings; one module stands for several layers, each of which has its own cut through the tree."""
 
     @property
-    def layers(self) -> Sequence[Any]:
+    def layers(self) -> Any:
         encoder, config = self.model.encoder, self.model.config
         share = config.num_hidden_layers / config.num_hidden_groups
         groups = [encoder.albert_layer_groups[int(i / share)] for i in range(config.num_hidden_layers)]

@@ -1,7 +1,7 @@
 """What all hosts share: a family describes a layer once, and `layer` and `score` are made of the description."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,8 +53,8 @@ class FamilyHost(Host):
 
     @property
     @abstractmethod
-    def layers(self) -> Sequence[Any]:
-        """The layers in order; one that is applied several times is listed as often."""
+    def layers(self) -> Any:
+        """A sequence of the layers in order; one that is applied several times is listed as often."""
 
     @abstractmethod
     def describe(self, layer: Any) -> LayerParts:

@@ -23,7 +23,7 @@ from vcc.hosts.forward.reports import Watcher
 from vcc.hosts.forward.request import LongInput, Request, exporting, named
 from vcc.hosts.forward.route import CompressedRoute, DenseRoute, MixedRoute, Route, route
 from vcc.hosts.forward.vip_rules import first_tokens, own_places, vips_by_rule
-from vcc.hosts.forward.wrapped import NO_VIPS, EncoderState, Wrapped
+from vcc.hosts.forward.wrapped import EncoderState, Wrapped
 
 
 class LongInputEncoder(Wrapped):
@@ -61,7 +61,7 @@ class LongInputEncoder(Wrapped):
             self.vcc_state.report = ()
             return self.dense(inputs)
         passed = self.vcc_state.from_head
-        if passed is not NO_VIPS:
+        if passed is not None:
             vip_mask, vip_length, vip_rule = passed.vip_mask, passed.vip_length, passed.vip_rule
         request = Request.of(inputs, vip_mask, vip_length, vip_rule)
         chosen = route(request, self.vcc_state.settings, self.host, self.vcc_state.graphs is not None)

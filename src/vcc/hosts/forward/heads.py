@@ -9,7 +9,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from vcc.hosts.families import Family
 from vcc.hosts.forward.choices import before_document, score_choices
 from vcc.hosts.forward.request import named
-from vcc.hosts.forward.wrapped import NO_VIPS, VipArguments, Wrapped, state_of
+from vcc.hosts.forward.wrapped import VipArguments, Wrapped, state_of
 
 VIP_NAMES = ("vip_mask", "vip_length")  # parameters that a wrapped forward adds to Hugging Face's
 
@@ -50,7 +50,7 @@ class WithHead(Wrapped):
         try:
             return self.hf_class.forward(self, **inputs)
         finally:
-            state.from_head = NO_VIPS
+            state.from_head = None
 
 
 class Seq2Seq(Wrapped):

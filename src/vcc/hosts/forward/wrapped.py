@@ -27,9 +27,6 @@ class VipArguments:
     vip_rule: str | None = None
 
 
-NO_VIPS = VipArguments()
-
-
 @dataclass
 class EncoderState:
     """All that a wrapped encoder keeps besides Hugging Face's own attributes, as its `vcc_state`."""
@@ -40,7 +37,7 @@ class EncoderState:
     inputs_read: int = 0
     inputs_compressed: int = 0
     graphs: Callable[[Any, LongInput], Tensor] | None = None  # of `vcc.compile`
-    from_head: VipArguments = NO_VIPS  # in the call of a head that does not pass them on
+    from_head: VipArguments | None = None  # within a call of a head that does not pass them on
 
     def begin(self, read: int, compressed: int) -> None:
         """Count a batch, and forget the report of the last one."""
