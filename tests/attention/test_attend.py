@@ -95,6 +95,36 @@ def test_sdpa_equals_reference(dtype, consecutive, window, biased):
         assert error(ours, theirs) < TOLERANCE[dtype]
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("window", [None, 60])
+@pytest.mark.parametrize("relative", [False, True])
+def test_sdpa_equals_reference_with_a_bias_between_rows(dtype, window, relative):
+    torch.manual_seed(0)
+    rows, qkv = some_rows(2, 50, padding=20), heads(2, 3, 50, 16).to(dtype)
+    weight, given, table = torch.randn(2, 3, 50, 16), torch.randn(2, 3, 50, 50).to(dtype), torch.randn(32, 3)
+    results = []
+    for backend, precision in (("sdpa", dtype), ("reference", torch.float64)):
+        leaf, bias = qkv.to(precision).detach().requires_grad_(), given.to(precision).detach().requires_grad_()
+        by_distance = RelativeBias(table.to(torch.promote_types(precision, torch.float32))) if relative else None
+        out = attend(*leaf, rows, Scoring(0.5, by_distance, window, bias=bias), backend)
+        (out * weight).sum().backward()
+        results.append([out, leaf.grad, bias.grad])
+    for ours, theirs in zip(*results, strict=True):
+        assert error(ours, theirs) < TOLERANCE[dtype]
+
+
+def test_a_bias_between_rows_is_added_to_their_scores():
+    torch.manual_seed(0)
+    q, k, v = heads(1, 2, 40, 8).double()
+    rows, bias = (
+        Rows(torch.zeros(1, 40, 1), torch.ones(1, 40), torch.arange(40)[None]),
+        torch.randn(1, 2, 40, 40).double(),
+    )
+    for backend in ("reference", "sdpa"):
+        found = attend(q, k, v, rows, Scoring(bias=bias), backend)
+        assert torch.allclose(found, F.scaled_dot_product_attention(q, k, v, bias))
+
+
 def test_reference_of_single_tokens_is_plain_attention():
     torch.manual_seed(0)
     q, k, v = heads(1, 2, 40, 8).double()

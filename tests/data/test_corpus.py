@@ -2,13 +2,18 @@
 
 import json
 import lzma
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from tests.data.words import bert_like, t5_like
+from vcc.data import corpus as corpus_module
+from vcc.data import token_shards
 from vcc.data.corpus import TokenStore, measure_components, prepare, stream_texts
+from vcc.data.features import tokenize_text, tokenize_texts
+from vcc.data.token_shards import in_shards
 from vcc.errors import DataError
 
 WORDS = "one two three four five six seven + - = 1 2 3"
@@ -139,6 +144,85 @@ def test_a_mask_that_a_text_speaks_of_is_not_the_mask(tmp_path):
     store = prepare(str(tmp_path / "a.txt"), tokenizer, tmp_path / "store", limit=9)
     assert tokenizer.mask_token_id not in store.tokens
     assert [int(token) for token in store.tokens].count(tokenizer.sep_token_id) == 1, "the end mark alone"
+
+
+def test_a_batch_of_texts_has_the_tokens_of_each_text_alone():
+    texts = ["one two [MASK] three", "", "four five", "+ [SEP] =", "nonsense"]
+    for tokenizer in (bert_like(WORDS), t5_like(WORDS)):
+        together = tokenize_texts(texts, tokenizer)
+        for ids, text in zip(together, texts, strict=True):
+            assert ids.tolist() == tokenize_text(text, tokenizer).ids.tolist()
+    assert tokenize_texts([], bert_like(WORDS)) == []
+
+
+def test_shards_hold_all_items_in_order_and_close_at_their_size():
+    sizes = [3, 1, 9, 1, 1, 1, 2]
+    shards = list(in_shards(sizes, lambda size: size, most=4))
+    assert shards == [[3, 1], [9], [1, 1, 1, 2]]
+    assert list(in_shards([], len)) == []
+
+
+def texts_in(folder, number=23):
+    folder.mkdir()
+    words = WORDS.split()[:7]
+    lines = [" ".join(words[(i + j) % 7] for j in range(i % 5 + 1)) for i in range(number)]
+    (folder / "all.jsonl").write_text("\n".join(json.dumps({"text": line}) for line in lines))
+    return str(folder)
+
+
+class Killed(BaseException):
+    """As if the process ended there."""
+
+
+@pytest.mark.parametrize("shards_before", [0, 1, 4])
+@pytest.mark.parametrize("torn", [False, True])
+def test_an_interrupted_run_goes_on_behind_its_last_shard(tmp_path, monkeypatch, shards_before, torn):
+    monkeypatch.setattr(token_shards, "SHARD", 40)
+    monkeypatch.setattr(in_shards, "__defaults__", (40,))
+    source, read = texts_in(tmp_path / "text"), []
+    expected = prepare(source, bert_like(WORDS), tmp_path / "whole")
+
+    def tokenize(texts, tokenizer):
+        if len(read) > shards_before:  # the first call measures the components
+            raise Killed
+        read.append(len(texts))
+        return tokenize_texts(texts, tokenizer)
+
+    monkeypatch.setattr(corpus_module, "measure_components", lambda *given: expected_report)
+    expected_report = measure_components(stream_texts(source), bert_like(WORDS))
+    monkeypatch.setattr(corpus_module, "tokenize_texts", tokenize)
+    read.append(0)
+    with pytest.raises(Killed):
+        prepare(source, bert_like(WORDS), tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+    if torn:  # a shard that was being written when the machine stopped
+        with (tmp_path / "store.partial" / "tokens.bin").open("ab") as file:
+            file.write(b"half of a shard")
+    again, said = [], []
+    monkeypatch.setattr(
+        corpus_module, "tokenize_texts", lambda texts, one: again.extend(texts) or tokenize_texts(texts, one)
+    )
+    store = prepare(source, bert_like(WORDS), tmp_path / "store", say=said.append)
+    assert np.array_equal(store.tokens, expected.tokens) and np.array_equal(store.ends, expected.ends)
+    assert store.digest == expected.digest and store.report == expected.report
+    assert len(again) == 23 - sum(read), "what was there is not tokenized again"
+    assert said[-1].endswith("tokens/s") and ("going on" in said[0]) == (shards_before > 0)
+    assert sorted(file.name for file in (tmp_path / "store").iterdir()) == ["ends.npy", "facts.json", "tokens.bin"]
+
+
+def test_what_is_left_of_another_corpus_or_damaged_is_not_used(tmp_path, monkeypatch):
+    monkeypatch.setattr(in_shards, "__defaults__", (40,))
+    source = texts_in(tmp_path / "text")
+    expected = prepare(source, bert_like(WORDS), tmp_path / "whole")
+    for left in ('{"made_of": {"source": "other"}, "tokens": 3, "documents": 1, "notes": {}}', "[", ""):
+        aside = tmp_path / "store.partial"
+        aside.mkdir()
+        (aside / "progress").write_text(left)
+        (aside / "tokens.bin").write_bytes(b"123456")
+        (aside / "ends.bin").write_bytes(b"12345678")
+        store = prepare(source, bert_like(WORDS), tmp_path / "store")
+        assert store.digest == expected.digest
+        shutil.rmtree(tmp_path / "store")
 
 
 def test_two_commands_at_once_prepare_once(corpus, tmp_path):

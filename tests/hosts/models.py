@@ -8,12 +8,20 @@ import torch
 import transformers
 from torch import Tensor
 from transformers import (
+    AlbertConfig,
     BartConfig,
     BertConfig,
     CamembertConfig,
+    DebertaV2Config,
+    DistilBertConfig,
     ElectraConfig,
+    EuroBertConfig,
+    GteConfig,
+    JinaEmbeddingsV3Config,
     ModernBertConfig,
+    MPNetConfig,
     MT5Config,
+    NomicBertConfig,
     PegasusConfig,
     PreTrainedConfig,
     PreTrainedModel,
@@ -41,6 +49,18 @@ encoder = {
     "eos_token_id": LAST,
     "sep_token_id": LAST,
     "mask_token_id": MASK,
+}
+distilbert = {"dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 48}
+deberta = {
+    "max_position_embeddings": TABLE,
+    "type_vocab_size": 0,
+    "relative_attention": True,
+    "position_buckets": 8,
+    "max_relative_positions": 20,
+    "pos_att_type": "p2c|c2p",
+    "norm_rel_ebd": "layer_norm",
+    "share_att_key": True,
+    "position_biased_input": False,
 }
 tables = {"max_position_embeddings": TABLE, "type_vocab_size": 2}
 t5 = {
@@ -80,16 +100,37 @@ MAKERS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
     "bert": (BertConfig, encoder | tables),
     "minilm": (BertConfig, encoder | tables | {"num_attention_heads": 8}),
     "electra": (ElectraConfig, encoder | tables | {"embedding_size": 24}),
+    "distilbert": (
+        DistilBertConfig,
+        {name: value for name, value in encoder.items() if name.endswith("_id") or name == "vocab_size"}
+        | distilbert
+        | {"max_position_embeddings": TABLE},
+    ),
+    "albert": (AlbertConfig, encoder | tables | {"embedding_size": 24, "num_hidden_groups": 3}),
+    "albert-shared": (AlbertConfig, encoder | tables | {"embedding_size": 24, "num_hidden_groups": 2}),
     "roberta": (RobertaConfig, encoder | tables),
     "xlm-roberta": (XLMRobertaConfig, encoder | tables),
     "camembert": (CamembertConfig, encoder | tables),
     "roberta-prelayernorm": (RobertaPreLayerNormConfig, encoder | tables),
+    "mpnet": (MPNetConfig, encoder | {"max_position_embeddings": TABLE, "pad_token_id": 1}),
+    "deberta-v3": (DebertaV2Config, encoder | deberta),
+    "deberta-v2": (
+        DebertaV2Config,
+        encoder
+        | deberta
+        | {"share_att_key": False, "norm_rel_ebd": "none", "position_buckets": -1, "max_relative_positions": -1}
+        | {"position_biased_input": True, "type_vocab_size": 2, "embedding_size": 24},
+    ),
     "modernbert": (
         ModernBertConfig,
         encoder
         | {"max_position_embeddings": TABLE, "local_attention": 16, "global_attn_every_n_layers": 3}
         | {"cls_token_id": 2},
     ),
+    "nomic-bert": (NomicBertConfig, encoder | tables),
+    "jina-v3": (JinaEmbeddingsV3Config, encoder | tables),
+    "gte": (GteConfig, encoder | tables | {"type_vocab_size": 0}),
+    "eurobert": (EuroBertConfig, encoder | {"max_position_embeddings": TABLE, "num_key_value_heads": 2}),
     "t5": (T5Config, t5),
     "t5-v1.1": (T5Config, t5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
     "mt5": (MT5Config, t5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
@@ -97,9 +138,20 @@ MAKERS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
     "pegasus": (PegasusConfig, bart | {"decoder_start_token_id": PAD, "scale_embedding": True}),
 }
 FAMILIES = tuple(MAKERS)
-ONE_EACH = ("bert", "electra", "roberta", "roberta-prelayernorm", "modernbert", "t5", "bart", "pegasus")  # hosts
+ONE_EACH = (  # hosts
+    *("bert", "electra", "distilbert", "albert", "roberta", "roberta-prelayernorm", "mpnet", "deberta-v3"),
+    *("modernbert", "jina-v3", "eurobert", "t5", "bart", "pegasus"),
+)
 SEQ2SEQ = ("t5", "t5-v1.1", "mt5", "bart", "pegasus")
-WITH_TABLE = tuple(family for family in FAMILIES if family != "modernbert" and "t5" not in family)
+ROTARY = ("modernbert", "nomic-bert", "jina-v3", "gte", "eurobert")
+RELATIVE = ("t5", "t5-v1.1", "mt5", "deberta-v3")
+WITH_TABLE = tuple(family for family in FAMILIES if family not in ROTARY + RELATIVE)
+AFTER_PADDING = ("roberta", "xlm-roberta", "camembert", "roberta-prelayernorm", "mpnet")
+ONLY_EAGER = ("mpnet", "deberta-v3", "deberta-v2")  # Hugging Face has no other attention for these
+EAGER_ROUNDS = ("modernbert", "eurobert")  # Hugging Face rounds their eager attention's probabilities to float32
+# On the left they would classify padding, whose states are nobody's promise.
+READS_PADDING = ("modernbert", "deberta-v3", "deberta-v2")
+NOT_CHECKPOINTED = ("albert", "mpnet")  # Hugging Face's models do not support it
 
 OPEN = vcc.VccConfig(scales=(8, 2, 1), budget=(99, 999), window_layers=0, dense_below=0)
 REAL = vcc.VccConfig(scales=(8, 2, 1), budget=(3, 4), window=12, window_layers=1, explore=0.0, dense_below=0)
@@ -107,6 +159,7 @@ REAL = vcc.VccConfig(scales=(8, 2, 1), budget=(3, 4), window=12, window_layers=1
 
 SHALLOW: dict[str, dict[str, int]] = {  # two layers, for what takes long
     **dict.fromkeys(FAMILIES, {"num_hidden_layers": 2}),
+    "distilbert": {"n_layers": 2},
     **dict.fromkeys(("t5", "t5-v1.1", "mt5"), {"num_layers": 2, "num_decoder_layers": 1}),
     **dict.fromkeys(("bart", "pegasus"), {"encoder_layers": 2, "decoder_layers": 1}),
 }
@@ -147,6 +200,7 @@ def build(
 ) -> PreTrainedModel:
     """An untouched Hugging Face model, in eval mode."""
     auto = getattr(transformers, head)
+    attention = "eager" if family in ONLY_EAGER else attention
     model = auto.from_config(config_of(family, **changes), dtype=torch.float64, attn_implementation=attention)
     report = model.load_state_dict(weights(family, head), strict=False)
     assert not report.missing_keys  # with fewer layers, weights are left over
@@ -168,7 +222,8 @@ class Batch:
 
     def inputs(self, family: str, head: str = "AutoModel") -> dict[str, Tensor]:
         """The arguments of a forward pass, without the VIPs."""
-        given = {"input_ids": self.ids, "attention_mask": self.real}
+        pad = MAKERS[family][1]["pad_token_id"]
+        given = {"input_ids": self.ids.masked_fill(self.real == 0, pad), "attention_mask": self.real}
         if head == "AutoModelForMultipleChoice":
             return {name: tensor[:, None].expand(-1, 2, -1).contiguous() for name, tensor in given.items()}
         own_decoder = ("AutoModel", "AutoModelForSeq2SeqLM", "AutoModelForMaskedLM")

@@ -22,7 +22,9 @@ NO_WINDOWS = replace(REAL, window_layers=0)
 
 def encoder_layers(model: Any) -> list[Any]:
     """Of a wrapped model or of an untouched one."""
-    stack = model.encoder if "encoder" in model._modules else model
+    stack = next((model._modules[name] for name in ("encoder", "transformer") if name in model._modules), model)
+    if "albert_layer_groups" in stack._modules:
+        return [layer for group in stack.albert_layer_groups for layer in group.albert_layers]
     return list(next(stack._modules[name] for name in ("layer", "layers", "block") if name in stack._modules))
 
 

@@ -7,7 +7,18 @@ import torch
 from torch import Tensor
 
 import vcc
-from tests.hosts.models import FAMILIES, ONE_EACH, Batch, build, difference, one, ragged, states
+from tests.hosts.models import (
+    AFTER_PADDING,
+    FAMILIES,
+    ONE_EACH,
+    WITH_TABLE,
+    Batch,
+    build,
+    difference,
+    one,
+    ragged,
+    states,
+)
 
 WINDOW = 12
 
@@ -50,8 +61,9 @@ def untouched_slice(family: str, model: Any, ids: Tensor, start: int) -> Tensor:
         return model.encoder(inputs_embeds=embeds, output_hidden_states=True).hidden_states[2].detach()
     reader = model.encoder if "t5" in family else model
     extra = {}
-    if family not in ("modernbert", "t5", "t5-v1.1", "mt5"):
-        extra["position_ids"] = places + (1 if "rob" in family or "cam" in family else 0)
+    if family in WITH_TABLE:
+        first = model.embeddings.padding_idx + 1 if family in AFTER_PADDING else 0
+        extra["position_ids"] = places + first
     return reader(input_ids=ids, output_hidden_states=True, **extra).hidden_states[2].detach()
 
 

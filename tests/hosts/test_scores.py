@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import vcc
-from tests.hosts.models import FAMILIES, REAL, SEQ2SEQ, build, difference, one
+from tests.hosts.models import EAGER_ROUNDS, FAMILIES, REAL, SEQ2SEQ, build, difference, one
 from vcc.hosts.forward.encoder import find_encoder
 
 # ModernBERT's local layers score without their window: how far a segment is does not tell whether it matters.
@@ -23,7 +23,7 @@ def test_scores_are_the_layers_attention_averaged_over_heads_and_vips(family: st
         vips = vcc.Rows(hidden[:, :4], torch.ones(1, 4), torch.arange(4.0)[None])
         actual = reader.host.score(layer, vips, tokens)
     expected = output.attentions[layer][:, :, :4].mean((1, 2))
-    tolerance = 1e-6 if family == "modernbert" else 1e-12  # Hugging Face rounds eager ModernBERT's to float32
+    tolerance = 1e-6 if family in EAGER_ROUNDS else 1e-12
     assert difference(actual, expected) < tolerance
 
 

@@ -13,6 +13,7 @@ import vcc
 from tests.hosts.models import (
     FAMILIES,
     MAKERS,
+    NOT_CHECKPOINTED,
     ONE_EACH,
     OPEN,
     PAD,
@@ -55,7 +56,7 @@ def gradients(model: PreTrainedModel) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-@pytest.mark.parametrize("family", ONE_EACH)
+@pytest.mark.parametrize("family", [family for family in ONE_EACH if family not in NOT_CHECKPOINTED])
 def test_checkpointing_gives_the_same_gradients(family: str, reentrant: bool) -> None:
     found = []
     for checkpointing in (False, True):
@@ -83,7 +84,7 @@ def same_gradients(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> bo
 def count_layer_runs(wrapped: Any) -> list[int]:
     """Grows by one whenever one of the encoder's layers runs its feed-forward part."""
     reader, runs = vcc.hosts.forward.encoder.find_encoder(wrapped), []
-    last_parts = ("intermediate.dense", "mlp.Wi", "fc1", "DenseReluDense.wi", "DenseReluDense.wi_0")
+    last_parts = ("intermediate.dense", "mlp.Wi", "fc1", "DenseReluDense.wi", "DenseReluDense.wi_0", "lin1", "up_proj")
     for name, module in reader.named_modules():
         if name.endswith(last_parts):
             module.register_forward_hook(lambda *_: runs.append(1))

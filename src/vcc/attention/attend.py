@@ -1,6 +1,6 @@
 """`attend`: attention between rows, where each key has the weight of the tokens it stands for.
 
-    softmax(scale q k^T + log(counts of the keys) + relative bias) v                                  (B, H, r, d)
+    softmax(scale q k^T + log(counts of the keys) + biases) v                                         (B, H, r, d)
 
 One operation, several kernels: every backend is a function of the same signature, in a file of its own, and a row of
 `BACKENDS`. All of them agree up to rounding.

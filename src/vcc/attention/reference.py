@@ -9,7 +9,7 @@ from vcc.core.rows import Rows, log_counts
 
 
 def attend_reference(q: Tensor, k: Tensor, v: Tensor, rows: Rows, scoring: Scoring) -> Tensor:
-    """softmax(scale q k^T + log(counts) + relative bias) v, in float32 or float64."""
+    """softmax(scale q k^T + log(counts) + biases) v, in float32 or float64."""
     dtype = torch.promote_types(q.dtype, torch.float32)
     distance = scoring.distances(rows)
     bias = log_counts(rows.counts, dtype)[:, None]  # (B, 1, r)
@@ -19,4 +19,6 @@ def attend_reference(q: Tensor, k: Tensor, v: Tensor, rows: Rows, scoring: Scori
     if scoring.relative is not None:
         table, bucket = scoring.relative.table.to(dtype), scoring.relative.buckets(distance).long()
         scores = scores + table[bucket].permute(0, 3, 1, 2)
+    if scoring.bias is not None:
+        scores = scores + scoring.bias.to(dtype)
     return (F.dropout(scores.softmax(-1), scoring.dropout) @ v.to(dtype)).to(q.dtype)

@@ -103,6 +103,7 @@ class Scoring:
     window: int | None = None  # rows further apart than this do not see each other; None: all do
     consecutive: bool = False  # the rows are neighbouring tokens: distances are differences of indices
     dropout: float = 0.0  # of the probabilities
+    bias: Tensor | None = None  # (B or 1, H, r, r), added as it is, where the bias depends on more than distances
 
     def __post_init__(self) -> None:
         if self.window is not None and self.window < 0:

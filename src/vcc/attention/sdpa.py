@@ -22,6 +22,9 @@ def attend_sdpa(q: Tensor, k: Tensor, v: Tensor, rows: Rows, scoring: Scoring) -
     if scoring.relative is not None:
         relative, places = scoring.relative, rows.positions
         matrix = (relative.among(r) if scoring.consecutive else relative.between(places, places)).to(mask_dtype)
+    if scoring.bias is not None:
+        given = scoring.bias.to(mask_dtype)
+        matrix = given if matrix is None else matrix + given
     if scoring.window is not None:
         local = local_bias(bias, scoring.distances(rows), scoring.window)[:, None].to(mask_dtype)
         matrix = local if matrix is None else matrix + local

@@ -40,6 +40,8 @@ def why_not_triton(q: Tensor, scoring: Scoring) -> str | None:
         return f"the dtype is {q.dtype}; it must be bfloat16, float16 or float32"
     if not 16 <= q.shape[-1] <= 128:
         return f"the head dimension is {q.shape[-1]}; it must be between 16 and 128"
+    if scoring.bias is not None:
+        return "there is a bias for every two rows; only a bias by distance can be computed from the positions"
     buckets = 1 if scoring.relative is None else scoring.relative.table.shape[0]
     if buckets & (buckets - 1):
         return f"the relative bias has {buckets} buckets; their number must be a power of 2"

@@ -87,7 +87,8 @@ def pretrain(
     else:
         hiding = MaskedLM.of(tokenizer, ratio=ratio, cluster_window=cluster_window, cluster_density=cluster_density)
     with PartialState(cpu=on_cpu).main_process_first():
-        store = prepare(data, tokenizer, prepared or training.out / "tokens", field=field, limit=tokens_per_byte)
+        folder = prepared or training.out / "tokens"
+        store = prepare(data, tokenizer, folder, field=field, limit=tokens_per_byte, say=say)
     learned, held = split_documents(store, held_out) if eval_every else (None, None)
     sequences = PretrainDataset(store, hiding, length, training.seed, ENDLESS, learned)
     say(

@@ -2,26 +2,26 @@
 
     prepare(source, tokenizer, folder) -> TokenStore
 
-The store is two memory-mapped files with random access: data order is a function of (seed, i), and a resumed run reads
-exactly what an uninterrupted one would.
+Texts are tokenized a shard at a time, on all threads of the tokenizer, and an interrupted run goes on behind its last
+shard (`vcc/data/token_shards.py`). The store is two memory-mapped files with random access: data order is a function of
+(seed, i), and a resumed training run reads exactly what an uninterrupted one would.
 """
 
 import hashlib
 import json
-import os
-import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vcc.data.features import tokenize_text
+from vcc.data.features import tokenize_texts
 from vcc.data.records import Record, hub_rows, open_text, read_records
+from vcc.data.token_shards import TokenShards, in_shards
 from vcc.errors import DataError
-from vcc.files import force, one_at_a_time, sha256_of, write_whole
+from vcc.files import one_at_a_time, sha256_of, write_whole
 
 PLAIN = (".txt", ".md", ".text")
 RECORDS = (".jsonl", ".json", ".parquet")
@@ -119,13 +119,22 @@ def measure_components(
 ) -> FilterReport:
     """Tokens per byte of each component, on its first `sample` documents."""
     seen: dict[str, Component] = {}
-    for text in texts:
-        one = seen.get(text.component, Component(text.component))
-        size = len(text.text.encode())
-        if one.documents < sample:
-            tokens = len(tokenize_text(text.text, tokenizer).ids)
-            one = replace(one, sample_bytes=one.sample_bytes + size, sample_tokens=one.sample_tokens + tokens)
-        seen[text.component] = replace(one, documents=one.documents + 1, bytes=one.bytes + size)
+
+    def sampled() -> Iterator[CorpusText]:
+        """Count all texts, and yield those of the samples."""
+        for text in texts:
+            one = seen.get(text.component, Component(text.component))
+            size = len(text.text.encode())
+            seen[text.component] = replace(one, documents=one.documents + 1, bytes=one.bytes + size)
+            if one.documents < sample:
+                yield text
+
+    for shard in in_shards(sampled(), lambda text: len(text.text)):
+        for text, ids in zip(shard, tokenize_texts([text.text for text in shard], tokenizer), strict=True):
+            one, size = seen[text.component], len(text.text.encode())
+            seen[text.component] = replace(
+                one, sample_bytes=one.sample_bytes + size, sample_tokens=one.sample_tokens + len(ids)
+            )
     return FilterReport(limit, tuple(seen.values()))
 
 
@@ -202,22 +211,31 @@ def source_files(path: Path) -> list[Path]:
 
 
 def prepare(
-    source: str, tokenizer: Any, folder: str | Path, *, field: str = "text", limit: float = 0.3, sample: int = 200
+    source: str,
+    tokenizer: Any,
+    folder: str | Path,
+    *,
+    field: str = "text",
+    limit: float = 0.3,
+    sample: int = 200,
+    say: Callable[[str], None] = lambda line: None,
 ) -> TokenStore:
-    """Filter and tokenize a corpus into a folder, or open the folder if it exists.
+    """Filter and tokenize a corpus into a folder, or open the folder if it exists. `say` is given lines on progress.
 
     The folder is complete or absent: it is written under a temporary name and renamed. Among concurrent processes, one
     prepares while the others wait.
     """
     folder = Path(folder)
     if folder.exists():  # it may be read-only
-        return _prepare(source, tokenizer, folder, field, limit, sample)
+        return _prepare(source, tokenizer, folder, field, limit, sample, say)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with one_at_a_time(folder.with_name(f".{folder.name}.lock")):
-        return _prepare(source, tokenizer, folder, field, limit, sample)
+        return _prepare(source, tokenizer, folder, field, limit, sample, say)
 
 
-def _prepare(source: str, tokenizer: Any, folder: Path, field: str, limit: float, sample: int) -> TokenStore:
+def _prepare(
+    source: str, tokenizer: Any, folder: Path, field: str, limit: float, sample: int, say: Callable[[str], None]
+) -> TokenStore:
     wanted = {
         "source": source,
         "source_sha256": source_digest(source),
@@ -234,37 +252,36 @@ def _prepare(source: str, tokenizer: Any, folder: Path, field: str, limit: float
         if there != wanted:
             raise DataError(f"{folder}: was prepared from {there}, not {wanted}: delete it or name another folder")
         return TokenStore.open(folder)
-    report = measure_components(stream_texts(source, field), tokenizer, limit, sample)
-    aside = folder.with_name(folder.name + ".partial")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
     dtype = "uint16" if len(tokenizer) <= 2**16 else "uint32"
     end_mark = tokenizer.sep_token_id if tokenizer.cls_token_id is not None else tokenizer.eos_token_id
-    ends, total = [], 0
-    with (aside / TOKENS).open("wb") as out:
-        for text in stream_texts(source, field):
-            if report.keeps(text.component):
-                ids = tokenize_text(text.text, tokenizer).ids
-                out.write(np.asarray([*ids, end_mark], dtype=dtype).tobytes())
-                total += len(ids) + 1
-                ends.append(total)
-        out.flush()
-        os.fsync(out.fileno())
-    if not ends:
-        raise DataError(f"{source}: the filter drops every component\n{report}")
-    np.save(aside / ENDS, np.asarray(ends, dtype=np.int64))
-    force(aside / ENDS)
+    aside = folder.with_name(folder.name + ".partial")
+    with TokenShards.open(aside, TOKENS, dtype, {**wanted, "sample": sample}) as shards:
+        if shards.documents:
+            say(f"{aside} holds {shards.tokens:,} tokens of {shards.documents:,} documents: going on behind them")
+        report = measured(shards, lambda: measure_components(stream_texts(source, field), tokenizer, limit, sample))
+        kept = (text.text for text in stream_texts(source, field) if report.keeps(text.component))
+        shards.add(kept, lambda texts: tokenize_texts(texts, tokenizer), end_mark, say)
+        if not shards.documents:
+            raise DataError(f"{source}: the filter drops every component\n{report}")
+        shards.finish(ENDS)
     facts = {
         "made_of": wanted,
         "dtype": dtype,
-        "tokens": total,
-        "documents": len(ends),
+        "tokens": shards.tokens,
+        "documents": shards.documents,
         "report": str(report),
         "sha256": {name: sha256_of(aside / name) for name in (TOKENS, ENDS)},
     }
     write_whole(aside / FACTS, json.dumps(facts, indent=1))
     aside.rename(folder)
     return TokenStore.open(folder)
+
+
+def measured(shards: TokenShards, measure: Callable[[], FilterReport]) -> FilterReport:
+    """The report, kept with the shards: an interrupted run need not read the whole corpus for it again."""
+    if not shards.notes:
+        shards.note(asdict(measure()))
+    return FilterReport(shards.notes["limit"], tuple(Component(**one) for one in shards.notes["components"]))
 
 
 def _fingerprint(tokenizer: Any) -> str:

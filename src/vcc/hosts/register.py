@@ -39,6 +39,8 @@ def register(family: Family) -> None:
     """Make the wrapped classes of a family and enter them into the Auto classes, once."""
     import transformers
 
+    if family.model_type not in configuration_auto.CONFIG_MAPPING:
+        return  # a family of a later transformers
     hf_config = configuration_auto.CONFIG_MAPPING[family.model_type]
     if hf_config in CLASSES:
         return

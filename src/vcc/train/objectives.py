@@ -1,6 +1,7 @@
 """What is learned, answers of three kinds or what is hidden: how it is put to a model, and what a batch of it costs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,7 +29,7 @@ AUTO_CLASSES: dict[Head, Any] = {
     "choice": AutoModelForMultipleChoice,
     "text": AutoModelForSeq2SeqLM,
 }
-LABELS = {"start_positions", "end_positions", "labels", "spans", "choice_mask"}
+LABELS = {"start_positions", "end_positions", "labels", "spans", "choice_mask", "hidden_places"}
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,8 @@ class Filling:
 
     def collate(self, items: Sequence[Masked]) -> Batch:
         batch = collate_masked(items, self.pad_id, self.multiple)
+        if not self.writes:  # found here, because finding them on a device would wait for it
+            batch["hidden_places"] = (batch["labels"].flatten() != IGNORED).nonzero()[:, 0]
         mask = batch.pop("vip_mask")
         return batch if self.vips is None else {**batch, self.vips: mask}
 
@@ -88,7 +91,33 @@ class Filling:
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         if self.writes:
             return text_loss(model, batch)
-        return token_loss(model(**inputs_of(batch)).logits, batch["labels"])
+        labels, places = batch["labels"], batch["hidden_places"]
+        if not has_separate_head(plain(model)):
+            return token_loss(model(**inputs_of(batch)).logits, labels)
+        with head_on(plain(model), places):
+            return token_loss(model(**inputs_of(batch)).logits, labels.flatten()[places][None])
+
+
+def has_separate_head(model: Any) -> bool:
+    """Whether the head can be run on some tokens only: it must be apart from the model below it, and a compiled model
+    does not notice that a hook comes or goes."""
+    return model.base_model is not model and model._compiled_call_impl is None
+
+
+@contextmanager
+def head_on(model: Any, places: Tensor) -> Iterator[None]:
+    """Within the block, the head of a model sees the states of the tokens at `places` (m,) of the flattened batch only,
+    and its logits are (1, m, V): those of all tokens would cost most of the time and memory of a small model."""
+
+    def pick(module: nn.Module, args: Any, output: Any) -> Any:
+        output.last_hidden_state = output.last_hidden_state.flatten(0, 1)[places][None]
+        return output
+
+    hook = model.base_model.register_forward_hook(pick)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def text_loss(model: nn.Module, batch: Batch) -> Tensor:

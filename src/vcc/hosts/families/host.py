@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -37,6 +37,9 @@ class LayerParts:
     see: Callable[[Tensor, Tensor | None], Any] = as_it_is
     scale: float | None = None  # of the products; 1/sqrt(d) unless given
     relative: Callable[[torch.device], RelativeBias] | None = None  # a bias by distance, for rows on that device
+    # Any other bias (B, H, m, n), of queries (B, H, m, d) and keys (B, H, n, d) at positions (B, m) and (B, n). Unlike
+    # `relative`, it takes memory for every two rows on every device.
+    bias: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] | None = None
     window: int | None = None  # rows further apart than that do not see each other
     dropout: float = 0.0  # of the probabilities, in training
 
@@ -50,7 +53,8 @@ class FamilyHost(Host):
 
     @property
     @abstractmethod
-    def layers(self) -> nn.ModuleList: ...
+    def layers(self) -> Any:
+        """A sequence of the layers in order; one that is applied several times is listed as often."""
 
     @abstractmethod
     def describe(self, layer: Any) -> LayerParts:
@@ -77,6 +81,11 @@ class FamilyHost(Host):
     def longest(self) -> int | None:
         """Tokens the position table has rows for; None: no such limit."""
         return None
+
+    @property
+    def own_positions(self) -> bool:
+        """Whether padding before a text leaves its positions, or all that follows from them, as they were."""
+        return self.family.positions not in ("table", "sinusoids")
 
     @property
     def layer_drop(self) -> float:
@@ -123,6 +132,9 @@ class FamilyHost(Host):
             relative = None if parts.relative is None else parts.relative(hidden.device)
             dropout = parts.dropout if self.training else 0.0
             scoring = Scoring(parts.scale, relative, parts.window, consecutive, dropout)
+            if parts.bias is not None:
+                places = torch.arange(len(rows), device=hidden.device)[None] if consecutive else rows.positions
+                scoring = replace(scoring, bias=parts.bias(q, k, places, places))
             return parts.mix(hidden, merge_heads(attend(q, k, v, rows, scoring)))
 
         return layer(rows.hidden, instead=run)
@@ -136,6 +148,9 @@ class FamilyHost(Host):
             k = split_heads(parts.key(parts.see(asked, nodes.positions)), parts.head_size)
             relative = None if parts.relative is None else parts.relative(asking.device)
             bias = None if relative is None else relative.between(vips.positions, nodes.positions)
+            if parts.bias is not None:
+                more = parts.bias(q, k, vips.positions, nodes.positions)
+                bias = more if bias is None else bias + more
             scale = parts.head_size**-0.5 if parts.scale is None else parts.scale
             return vip_attention(q, k, vips, nodes, scale, bias)
 

@@ -47,9 +47,10 @@ def at(values: Tensor, places: Tensor) -> Tensor:
 
 
 def pooled(base: Any, states: Tensor) -> Tensor:
-    """(B, D) what the model makes of the first states of (B, m, D). BigBird's pooler is a matrix alone."""
+    """(B, D) what the model makes of the first states of (B, m, D). The poolers of ALBERT and BigBird are matrices."""
     if isinstance(base.pooler, nn.Linear):
-        return base.activation(base.pooler(states[:, 0]))
+        activation = base._modules.get("pooler_activation") or base.activation
+        return activation(base.pooler(states[:, 0]))
     return base.pooler(states)
 
 

@@ -60,6 +60,9 @@ class LongInputEncoder(Wrapped):
         if not self.takes(inputs):
             self.vcc_state.report = ()
             return self.dense(inputs)
+        passed = self.vcc_state.from_head
+        if passed is not None:
+            vip_mask, vip_length, vip_rule = passed.vip_mask, passed.vip_length, passed.vip_rule
         request = Request.of(inputs, vip_mask, vip_length, vip_rule)
         chosen = route(request, self.vcc_state.settings, self.host, self.vcc_state.graphs is not None)
         if not torch.compiler.is_compiling():  # a compiled graph counts and reports nothing

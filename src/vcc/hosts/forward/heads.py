@@ -6,9 +6,10 @@ from typing import Any, ClassVar
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
+from vcc.hosts.families import Family
 from vcc.hosts.forward.choices import before_document, score_choices
 from vcc.hosts.forward.request import named
-from vcc.hosts.forward.wrapped import Wrapped
+from vcc.hosts.forward.wrapped import VipArguments, Wrapped, state_of
 
 VIP_NAMES = ("vip_mask", "vip_length")  # parameters that a wrapped forward adds to Hugging Face's
 
@@ -16,6 +17,7 @@ VIP_NAMES = ("vip_mask", "vip_length")  # parameters that a wrapped forward adds
 class WithHead(Wrapped):
     """A model around the encoder: it passes the VIPs on, or says how its head finds them."""
 
+    family: ClassVar[Family]
     vip_rule: ClassVar[str | None]
 
     def forward(
@@ -41,7 +43,14 @@ class WithHead(Wrapped):
         if isinstance(vip_length, Tensor) and vip_length.ndim == 2:
             vip_length = vip_length.flatten()
         rule = vip_rule or self.vip_rule  # a head around this one knows better
-        return self.hf_class.forward(self, **inputs, vip_mask=vip_mask, vip_length=vip_length, vip_rule=rule)
+        if self.family.heads_pass_on:
+            return self.hf_class.forward(self, **inputs, vip_mask=vip_mask, vip_length=vip_length, vip_rule=rule)
+        state = state_of(self)
+        state.from_head = VipArguments(vip_mask, vip_length, rule)
+        try:
+            return self.hf_class.forward(self, **inputs)
+        finally:
+            state.from_head = None
 
 
 class Seq2Seq(Wrapped):

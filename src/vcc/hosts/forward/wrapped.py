@@ -18,6 +18,15 @@ from vcc.hosts.made_classes import CLASSES, change_class
 SHARED: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
+@dataclass(frozen=True)
+class VipArguments:
+    """The arguments that a wrapped forward adds to Hugging Face's, and the rule of the head."""
+
+    vip_mask: Tensor | None = None  # (B, n)
+    vip_length: int | Tensor | None = None
+    vip_rule: str | None = None
+
+
 @dataclass
 class EncoderState:
     """All that a wrapped encoder keeps besides Hugging Face's own attributes, as its `vcc_state`."""
@@ -28,6 +37,7 @@ class EncoderState:
     inputs_read: int = 0
     inputs_compressed: int = 0
     graphs: Callable[[Any, LongInput], Tensor] | None = None  # of `vcc.compile`
+    from_head: VipArguments | None = None  # within a call of a head that does not pass them on
 
     def begin(self, read: int, compressed: int) -> None:
         """Count a batch, and forget the report of the last one."""
