@@ -83,7 +83,7 @@ def test_the_summary_of_a_command_is_its_docstrings_first_line() -> None:
         (["finetune", "needle", "--model", "x", "--out", "y", "--lenght", "3"], "unrecognized arguments: --lenght"),
         (["finetune", "needle", "--model", "/nowhere/at/all", "--out", "y"], "no model could be loaded"),
         (["evaluate", "nothing", "--model", "x"], "invalid choice: 'nothing'"),
-        (["tasks", "--results", "nothing"], "there is no task 'nothing'"),
+        (["tasks", "--results", "nothing"], "unknown task 'nothing'"),
     ],
 )
 def test_bad_input_exits_with_2_and_says_why(

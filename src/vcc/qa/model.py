@@ -159,7 +159,7 @@ class QaModel:
         """The tokens of a question, without special ones."""
         ids = tokenize_text(question, self.tokenizer).ids
         if not len(ids):
-            raise UsageError(f"question {question!r} holds no word")
+            raise UsageError(f"question {question!r} has no words")
         return ids
 
     def places(self, n: int) -> Ints:

@@ -204,7 +204,7 @@ def check_questions(questions: Sequence[str], most: int, longest: int) -> None:
         if len(question) > longest:
             raise HTTPException(413, f"a question of {len(question):,} characters, above the limit of {longest:,}")
         if not any(letter.isalnum() for letter in question) or any("\ud800" <= c <= "\udfff" for c in question):
-            raise HTTPException(422, "a question holds no word, or characters that are none")
+            raise HTTPException(422, "a question has no words, or invalid characters")
 
 
 async def until_read(look: Callable[[], LibraryEntry], seconds: float) -> LibraryEntry:
