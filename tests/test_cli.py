@@ -98,7 +98,7 @@ def test_impossible_combinations_exit_with_2(bert: str, tmp_path: Path, capsys: 
     start = ["finetune", "needle", "--model", bert, "--out", tmp_path / "x", "--lengths", 70, "--length", 70, *FAST]
     for more, word in (
         (["--vcc", "false"], "has 64 positions"),
-        (["--vcc", "false", "--scales", "4,1"], "--vcc false leaves no use for --scales"),
+        (["--vcc", "false", "--scales", "4,1"], "--vcc false cannot be combined with --scales"),
         (["--scales", "4,2"], "scales"),
         (["--head", "choice"], "no head 'choice'"),
         (["--data", "somewhere"], "it takes no source"),

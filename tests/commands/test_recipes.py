@@ -127,7 +127,7 @@ def test_what_was_settled_is_said_first(bert: str, tmp_path: Path, capsys: pytes
     ):
         assert words in shown
     assert run(*start, "--out", tmp_path / "plain", "--vcc", "false") == 0
-    assert "VCC is off: BertForQuestionAnswering as it is" in capsys.readouterr().err
+    assert "VCC is off: untouched BertForQuestionAnswering" in capsys.readouterr().err
 
 
 def test_a_head_that_starts_at_random_is_warned_of(

@@ -34,7 +34,7 @@ def test_documents_are_learned_from_or_held_out_never_both(documents: int, share
 
 
 def test_one_document_cannot_be_held_out() -> None:
-    with pytest.raises(DataError, match="two or more"):
+    with pytest.raises(DataError, match="at least two"):
         split_documents(store_of([5]), 0.01)
 
 
