@@ -410,11 +410,11 @@ def test_the_shapes_are_those_of_the_papers_models() -> None:
     assert round(parameters("t5", "3b", "whole"), -1) == 2850
     words, positions = (50_265 - SIZES["base"].words) * 768 / 1e6, (16_384 - 1024) * 768 / 1e6  # of its own, and ours
     assert round(parameters("led", "base", "whole") + words + positions) == 162
-    with pytest.raises(UsageError, match="size=3b: roberta cannot have heads as wide"):
+    with pytest.raises(UsageError, match="size=3b: roberta does not support the head width"):
         bench(models=("t5", "roberta"), size="3b", preset="cpu")
     with pytest.raises(UsageError, match="budget"):
         bench(models=("vcc-bert",), scales=(256, 16, 1), budget=(90,), preset="cpu")
-    with pytest.raises(UsageError, match="part=decoder: roberta has none"):
+    with pytest.raises(UsageError, match="part=decoder: roberta has no decoder"):
         bench(models=("t5", "roberta"), part="decoder", preset="cpu")
 
 
@@ -448,5 +448,5 @@ def test_the_largest_batch_that_fits_is_timed_and_its_time_is_told_a_sequence(
     assert (cell.batch, cell.tokens, cell.outcome) == (4, 512, "measured")
     assert cell.sequence_ms == pytest.approx(cell.ms / 4)
     told = report.markdown(run)
-    assert "| batch | ms a sequence |" in told and f"| 4 | {report.shown(cell.sequence_ms)} |" in told
+    assert "| batch | ms per sequence |" in told and f"| 4 | {report.shown(cell.sequence_ms)} |" in told
     assert report.load(tmp_path / "bench.json") == run
