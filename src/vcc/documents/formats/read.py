@@ -42,7 +42,7 @@ FORMATS = (  # the first match reads the file
     Format((".txt", ".text"), lambda file: True, read_plain),
 )
 FOREIGN = {
-    ZIP: "is a ZIP file, but not DOCX or EPUB: unpack it first",
+    ZIP: "is a ZIP file but no DOCX and no EPUB: unpack it first",
     b"\xd0\xcf\x11\xe0": "is an old or password-protected Office file: save it as .docx without a password",
     b"{\\rtf": "is RTF: save it as .docx or .txt",
     b"\x1f\x8b": "is compressed: unpack it first",
