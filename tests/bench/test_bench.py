@@ -314,7 +314,7 @@ def test_tables_and_markdown_show_every_cell() -> None:
 
 def test_stages_of_a_compiled_run_are_said_to_be_those_of_the_uncompiled_one() -> None:
     run = example_run()
-    note = "4.0 ms, uncompiled: a compiled graph does not tell its stages apart"
+    note = "4.0 ms, uncompiled: stages cannot be told apart in a compiled graph"
     assert note not in report.markdown(run)
     assert note in report.markdown(replace(run, settings=replace(TINY, compile="ours")))
 
@@ -359,7 +359,7 @@ def test_the_command_measures_writes_and_shows(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"models=gpt: they must be of vcc-roberta, .*"):
+    with pytest.raises(UsageError, match=r"models=gpt: they must be among vcc-roberta, .*"):
         bench(models=("bert", "gpt"), out=tmp_path)
     with pytest.raises(UsageError, match=r"lengths=\(8,\)"):
         bench(lengths=(8,), out=tmp_path)

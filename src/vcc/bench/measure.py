@@ -38,9 +38,7 @@ class BenchCell:
     tokens: int = 0  # real ones, in the whole batch
     ms: float | None = None  # median; on a GPU, of back-to-back runs: the graph's own time
     runs: int = 0
-    gib: float | None = (
-        None  # peak memory: allocated on a GPU; on a CPU resident, minus that before the model was built
-    )
+    gib: float | None = None  # peak memory: allocated on a GPU; on a CPU resident, minus that before building the model
     first_s: float | None = None  # the first call with compilation; with workers it shares the machine
     call_ms: float | None = None  # median of single calls, from an idle machine to their end
     kernels: tuple[Kernel, ...] = ()  # of a compiled model, with --profile
