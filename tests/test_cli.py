@@ -83,7 +83,7 @@ def test_the_summary_of_a_command_is_its_docstrings_first_line() -> None:
         (["finetune", "needle", "--model", "x", "--out", "y", "--lenght", "3"], "unrecognized arguments: --lenght"),
         (["finetune", "needle", "--model", "/nowhere/at/all", "--out", "y"], "no model could be loaded"),
         (["evaluate", "nothing", "--model", "x"], "invalid choice: 'nothing'"),
-        (["tasks", "--results", "nothing"], "there is no task 'nothing'"),
+        (["tasks", "--results", "nothing"], "unknown task 'nothing'"),
     ],
 )
 def test_bad_input_exits_with_2_and_says_why(
@@ -98,7 +98,7 @@ def test_impossible_combinations_exit_with_2(bert: str, tmp_path: Path, capsys: 
     start = ["finetune", "needle", "--model", bert, "--out", tmp_path / "x", "--lengths", 70, "--length", 70, *FAST]
     for more, word in (
         (["--vcc", "false"], "has 64 positions"),
-        (["--vcc", "false", "--scales", "4,1"], "--vcc false leaves no use for --scales"),
+        (["--vcc", "false", "--scales", "4,1"], "--vcc false cannot be combined with --scales"),
         (["--scales", "4,2"], "scales"),
         (["--head", "choice"], "no head 'choice'"),
         (["--data", "somewhere"], "it takes no source"),

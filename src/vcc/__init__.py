@@ -1,7 +1,7 @@
-"""VCC: ordinary Transformers read very long documents.
+"""VCC: very long documents in ordinary Transformers.
 
-Importing makes saved wrapped models known to the Auto classes and does nothing else: torch, transformers and whatever
-else a public name needs are imported when the name is first used.
+Importing it only registers saved wrapped models with the Auto classes: torch, transformers and other dependencies are
+imported when a public name is first used.
 """
 
 import sys
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from vcc.hosts.auto import enter
 
-if TYPE_CHECKING:  # the table below, as type checkers read it; a test holds the two together
+if TYPE_CHECKING:  # the table below for type checkers; a test compares them
     from vcc.config import VccConfig as VccConfig
     from vcc.core.cut import Cut as Cut
     from vcc.core.cut import choose_cut as choose_cut
@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # the table below, as type checkers read it; a test holds the
 
     read = read_document
 
-PUBLIC = {  # name: the file that defines it, and what it is called there if not the same
+PUBLIC = {  # name: the file that defines it, and its name there if different
     "Cut": "vcc.core.cut",
     "DecoderConfig": "vcc.decoders.config",
     "Host": "vcc.encode",
@@ -61,10 +61,10 @@ FOUND = {**PUBLIC, "__version__": "vcc.version"}
 
 
 class Package(ModuleType):
-    """Imports a public name when it is first used, and keeps it.
+    """Imports a public name at its first use, and keeps it.
 
-    Python enters every file that is imported into its package, under the file's name; a public name of that name wins:
-    `vcc.encode` is the function, whoever imported vcc/encode.py before.
+    Python sets every imported file as an attribute of its package; a public name wins: `vcc.encode` is the function,
+    even after vcc/encode.py was imported.
     """
 
     def __getattr__(self, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Research code beside the library: a checkout has the folder `reproduction/`, an installed wheel does not."""
+"""Import research code: a checkout has the folder `reproduction/`, an installed wheel does not."""
 
 import importlib
 import sys
@@ -16,7 +16,7 @@ def has_research() -> bool:
 
 
 def research(module: str, wanted: str) -> ModuleType:
-    """Import `reproduction.MODULE`; the error says what was `wanted` and where to get it."""
+    """Import `reproduction.MODULE`; the error names what was `wanted` and how to get it."""
     if not has_research():
         raise UsageError(
             f"{wanted} needs the folder {FOLDER}/, which is not part of the installed package: "

@@ -1,4 +1,4 @@
-"""Processes of our own, started afresh and never forked: one may die, and the parent learns of it and goes on."""
+"""Child processes, spawned and never forked: if one dies, the parent is informed and continues."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ START = "import sys; sys.path[:] = {path!r}; from {module} import {function}; {f
 
 
 class OwnProcess:
-    """A command in a process of its own. It has no input and ignores Ctrl-C, which is the parent's to handle."""
+    """A command in a separate process, without input. It ignores Ctrl-C, which the parent handles."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class OwnProcess:
         return self.process.poll()
 
     def how_it_ended(self, seconds: float = 10) -> str:
-        """In words, of a process that is ending."""
+        """How the process ended, in words."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(seconds)
         code = self.process.returncode
@@ -55,7 +55,7 @@ class OwnProcess:
         return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
     def finish(self, seconds: float = 10) -> None:
-        """Ask it to end, and make it end if it does not."""
+        """Terminate it, and kill it if it does not end."""
         self.process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(seconds)
@@ -67,9 +67,9 @@ class OwnProcess:
 
 
 class ChildProcess(OwnProcess):
-    """Runs `function(number)` of `module`, number being the file descriptor of its end of the line (`answer_to`).
+    """Runs `function(number)` of `module`; number is the file descriptor of its connection (`answer_to`).
 
-    It says `READY` when it is, within `starting` seconds. When its parent is gone, its line ends.
+    It sends `READY` within `starting` seconds. When its parent is gone, the connection closes.
     """
 
     def __init__(
@@ -94,11 +94,11 @@ class ChildProcess(OwnProcess):
                 self.ready = self.line.poll(self.starting) and self.line.recv_bytes() == READY
             if not self.ready:
                 ended = self.code
-                how = f"did not start within {self.starting:g} seconds" if ended is None else f"ended at once ({ended})"
+                how = f"did not start within {self.starting:g} seconds" if ended is None else f"ended early ({ended})"
                 raise Failure(f"a process ({self.name}) {how}")
 
     def finish(self, seconds: float = 10) -> None:
-        """Hang up and let it end by itself; make it end if it does not."""
+        """Close the connection and wait for it to end; kill it if it does not."""
         self.line.close()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(seconds)
@@ -113,8 +113,8 @@ AnyChild = TypeVar("AnyChild", bound=ChildProcess)
 
 
 def started(make: Callable[[], AnyChild]) -> AnyChild:
-    """Return a new process that is ready. If one is killed before it had anything to do, another is started: its work
-    is not to blame."""
+    """Return a new process that is ready. If one is killed before it has any work, another is started: the work is not
+    to blame."""
     for attempt in count(1):
         child = make()
         try:
@@ -128,13 +128,12 @@ def started(make: Callable[[], AnyChild]) -> AnyChild:
 
 
 def answer_to(number: int) -> Connection:
-    """A child's end of the line."""
+    """A child's end of the connection."""
     return Connection(number)
 
 
 def heard_from(line: Connection) -> "SimpleQueue[bytes]":
-    """What comes in on a child's line. A thread listens: when the parent is gone, it ends this process, whatever this
-    process is busy with."""
+    """The messages to a child. A thread listens: when the parent is gone, it ends this process, even if busy."""
     heard: SimpleQueue[bytes] = SimpleQueue()
 
     def listen() -> None:

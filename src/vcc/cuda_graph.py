@@ -1,4 +1,4 @@
-"""Work on a CUDA device as a graph: its kernels are launched together, with nothing of Python between them."""
+"""CUDA graphs: kernels launched together, without Python between them."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -11,10 +11,10 @@ Result = TypeVar("Result")
 
 
 def record(work: Callable[[], Result], warm_ups: int = 1, pool: Any = None) -> tuple[torch.cuda.CUDAGraph, Result]:
-    """The graph of `work`, and what `work` gives, in memory that every replay writes to again.
+    """Record `work`; return the graph and the result of `work`, in memory that every replay overwrites.
 
-    `work` runs so many times before, for what is compiled or asked of a library once, and once while it is recorded:
-    then only what it does in Python is done. `pool`: memory of another graph, which it goes on with.
+    `work` first runs a few times, for compilation and one-time library setup, then once while recording, when only its
+    Python code runs. `pool` is the memory of another graph to share.
     """
     warm_up(work, warm_ups)
     graph = torch.cuda.CUDAGraph()
@@ -24,13 +24,13 @@ def record(work: Callable[[], Result], warm_ups: int = 1, pool: Any = None) -> t
 
 
 def warn_not_recorded(what: str, error: Exception) -> None:
-    """To be said once where recording has failed and `what` is done without a graph."""
+    """Warn that recording failed and `what` runs without a graph."""
     why = " ".join(str(error).split())[:200]
-    warnings.warn(f"{what} not recorded as a CUDA graph, and slower for it: {why}", stacklevel=3)
+    warnings.warn(f"{what} not recorded as a CUDA graph, which is slower: {why}", stacklevel=3)
 
 
 def warm_up(work: Callable[[], Any], times: int) -> None:
-    """Let `work` run aside from all else, as it must before it is recorded."""
+    """Run `work` on a side stream, as required before recording."""
     beside = torch.cuda.Stream()
     beside.wait_stream(torch.cuda.current_stream())
     with without_autocast_cache(), torch.cuda.stream(beside):
@@ -41,8 +41,7 @@ def warm_up(work: Callable[[], Any], times: int) -> None:
 
 @contextmanager
 def without_autocast_cache() -> Iterator[None]:
-    """Autocast casts every weight anew: a graph would go on reading the copies that are kept until autocast is left,
-    and not notice when weights change."""
+    """Disable autocast's cache: a graph would keep reading cached casts of the weights and miss their changes."""
     was = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(False)
     torch.clear_autocast_cache()

@@ -1,4 +1,4 @@
-"""Files that are whole or absent, whatever is interrupted, their hashes, who may write, and where caches are."""
+"""Atomic writes, hashes, locks, permissions and the cache folder."""
 
 import contextlib
 import hashlib
@@ -12,13 +12,13 @@ from vcc.errors import UsageError
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write under a new random name beside `path`, force it to disk, and let it take the place in one step.
+    """Write a file atomically: under a random name beside `path`, synced to disk, then renamed.
 
-    A link to a file is replaced, not followed. What is no file, such as a device, is never replaced. The file gets the
-    permissions that any new file of the user gets.
+    A link is replaced, not followed. Anything but a regular file, such as a device, is never replaced. The file gets
+    the user's default permissions.
     """
     if path.exists() and not path.is_file():
-        raise UsageError(f"{path} cannot be written: it is there, and not a regular file")
+        raise UsageError(f"{path} cannot be written: it exists and is not a regular file")
     data = content.encode("utf-8") if isinstance(content, str) else content
     descriptor, aside = tempfile.mkstemp(prefix=".writing-", dir=path.parent)
     try:
@@ -34,7 +34,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 def force(path: Path) -> None:
-    """Let what was written to a file, or which files a folder holds, reach the disk."""
+    """Sync a file, or the entries of a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -49,11 +49,11 @@ def sha256_of(path: Path) -> str:
 
 @contextlib.contextmanager
 def one_at_a_time(lock: Path, refusal: Exception | None = None) -> Iterator[None]:
-    """Whoever comes second waits for the first or, with a `refusal`, is refused. The system lets go of the lock however
-    a process ends."""
+    """Hold a lock. A second process waits or, with a `refusal`, gets that error. The system releases the lock when a
+    process ends in any way."""
     try:
         import fcntl
-    except ImportError:  # a system without such locks
+    except ImportError:  # not available on this system
         yield
         return
     with lock.open("a") as file:
@@ -72,8 +72,8 @@ _held: set[IO[str]] = set()
 
 
 def _let_go() -> None:
-    """In a forked process, such as one that loads data: it inherits locks, and would hold them for seconds after the
-    process that took them was killed."""
+    """Close inherited locks in a forked process, such as a data loader: it would hold them for seconds after their
+    owner was killed."""
     for file in _held:
         file.close()
     _held.clear()
@@ -84,13 +84,13 @@ if hasattr(os, "register_at_fork"):
 
 
 def cache_folder() -> Path:
-    """Where the user's caches are, by the XDG rule: a relative path there does not count."""
+    """The user's cache folder by the XDG rule, which ignores relative paths."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "vcc"
 
 
 def _umask() -> int:
-    """There is no way to ask for it but to set it."""
+    """The umask, which can only be read by setting it."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask

@@ -8,7 +8,7 @@ import torch
 
 @torch.compiler.assume_constant_result
 def why_not_on(device: torch.device) -> str | None:
-    """Why they cannot; None if they can."""
+    """Why Triton's kernels cannot run; None if they can."""
     if find_spec("triton") is None:
         return "Triton is not installed"
     if device.type == "cuda":

@@ -18,24 +18,24 @@ Model = TypeVar("Model", bound=PreTrainedModel)
 def wrap(
     model: Model, config: VccConfig | DecoderConfig, max_length: int | None = None, tokenizer: Any = None
 ) -> Model:
-    """A model that reads long inputs, sharing its weights with `model`, which stays as it is.
+    """Return a model that reads long inputs and shares its weights with `model`, which is not changed.
 
-    With a `VccConfig` an encoder is compressed (see `vcc.hosts.wrap` for `max_length` and `tokenizer`). With a
-    `DecoderConfig` a causal language model keeps its keys and values in trees, and an encoder-decoder, its encoder
-    compressed or not, the keys and values of its cross-attention.
+    With a `VccConfig`, an encoder is compressed (see `vcc.hosts.wrap` for `max_length` and `tokenizer`). With a
+    `DecoderConfig`, a causal language model keeps its keys and values in trees; an encoder-decoder, with its encoder
+    compressed or not, keeps those of its cross-attention in trees.
     """
     if isinstance(config, DecoderConfig):
         if max_length is not None or tokenizer is not None:
-            raise UsageError("max_length and tokenizer are for encoders; a decoder takes a DecoderConfig alone")
+            raise UsageError("max_length and tokenizer are for encoders; a decoder takes only a DecoderConfig")
         return wrap_cross(model, config) if is_encoder_decoder(model) else wrap_decoder(model, config)
     if is_decoder(model):
         raise UsageError(
-            f"{type(model).__name__} is a causal language model, whose settings are a vcc.DecoderConfig, not a "
-            f"{type(config).__name__}: vcc.wrap(model, vcc.DecoderConfig())"
+            f"{type(model).__name__} is a causal language model: its settings must be a vcc.DecoderConfig, not a "
+            f"{type(config).__name__}, as in vcc.wrap(model, vcc.DecoderConfig())"
         )
     return wrap_encoder(model, config, max_length, tokenizer)
 
 
 def unwrap(model: Model) -> Model:
-    """The untouched Hugging Face model, sharing its weights; a model that is not wrapped comes back as it is."""
+    """Return the untouched Hugging Face model, which shares its weights; other models are returned as they are."""
     return unwrap_encoder(unwrap_decoder(unwrap_cross(model)))

@@ -334,7 +334,7 @@ def test_tables_and_markdown_show_every_cell() -> None:
 
 def test_stages_of_a_compiled_run_are_said_to_be_those_of_the_uncompiled_one() -> None:
     run = example_run()
-    note = "4.0 ms, uncompiled: a compiled graph does not tell its stages apart"
+    note = "4.0 ms, uncompiled: stages cannot be told apart in a compiled graph"
     assert note not in report.markdown(run)
     assert note in report.markdown(replace(run, settings=replace(TINY, compile="ours")))
 
@@ -379,7 +379,7 @@ def test_the_command_measures_writes_and_shows(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"models=gpt: they must be of vcc-roberta, .*"):
+    with pytest.raises(UsageError, match=r"models=gpt: they must be among vcc-roberta, .*"):
         bench(models=("bert", "gpt"), out=tmp_path)
     with pytest.raises(UsageError, match=r"lengths=\(8,\)"):
         bench(lengths=(8,), out=tmp_path)
@@ -430,11 +430,11 @@ def test_the_shapes_are_those_of_the_papers_models() -> None:
     assert round(parameters("t5", "3b", "whole"), -1) == 2850
     words, positions = (50_265 - SIZES["base"].words) * 768 / 1e6, (16_384 - 1024) * 768 / 1e6  # of its own, and ours
     assert round(parameters("led", "base", "whole") + words + positions) == 162
-    with pytest.raises(UsageError, match="size=3b: roberta cannot have heads as wide"):
+    with pytest.raises(UsageError, match="size=3b: roberta does not support the head width"):
         bench(models=("t5", "roberta"), size="3b", preset="cpu")
     with pytest.raises(UsageError, match="budget"):
         bench(models=("vcc-bert",), scales=(256, 16, 1), budget=(90,), preset="cpu")
-    with pytest.raises(UsageError, match="part=decoder: roberta has none"):
+    with pytest.raises(UsageError, match="part=decoder: roberta has no decoder"):
         bench(models=("t5", "roberta"), part="decoder", preset="cpu")
 
 
@@ -468,5 +468,5 @@ def test_the_largest_batch_that_fits_is_timed_and_its_time_is_told_a_sequence(
     assert (cell.batch, cell.tokens, cell.outcome) == (4, 512, "measured")
     assert cell.sequence_ms == pytest.approx(cell.ms / 4)
     told = report.markdown(run)
-    assert "| batch | ms a sequence |" in told and f"| 4 | {report.shown(cell.sequence_ms)} |" in told
+    assert "| batch | ms per sequence |" in told and f"| 4 | {report.shown(cell.sequence_ms)} |" in told
     assert report.load(tmp_path / "bench.json") == run

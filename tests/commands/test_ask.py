@@ -141,7 +141,7 @@ def test_without_a_question_a_person_is_prompted_until_an_empty_line(
     monkeypatch.setattr("builtins.input", lambda _: next(typed))
     assert guarded(lambda: ask(file, (), model=model)) == 0
     shown = capsys.readouterr().out
-    assert next(typed, "nothing") == "nothing" and shown.count(" s\n") == 2 and "An empty line ends" in shown
+    assert next(typed, "nothing") == "nothing" and shown.count(" s\n") == 2 and "An empty line quits" in shown
 
 
 def test_index_keeps_lists_and_clears(
@@ -151,7 +151,7 @@ def test_index_keeps_lists_and_clears(
     assert guarded(lambda: index((file,), model=model)) == 0
     assert "tokens/s" in capsys.readouterr().out and len(list(cache.iterdir())) == 1
     assert guarded(lambda: index((file,), model=model)) == 0
-    assert "was read before" in capsys.readouterr().out
+    assert "already indexed" in capsys.readouterr().out
     assert guarded(lambda: index((), list=True)) == 0
     shown = capsys.readouterr().out
     assert "words" in shown and "1 index," in shown and "kB" in shown and not shown.count("  \n")
@@ -170,7 +170,7 @@ def test_what_is_asked_wrongly_exits_with_2_and_says_why(
         (lambda: ask("empty.txt", ("w1",), model=model), "empty.txt"),
         (lambda: review(("binary.txt",), model=model), "binary.txt"),
         (lambda: ask(file, (), model=model), "ask at least one"),
-        (lambda: see(file, " ", model=model), "holds no word"),
+        (lambda: see(file, " ", model=model), "has no words"),
         (lambda: ask(file, ("w1",), top=0, model=model), "--top is 0"),
         (lambda: see(file, "w1", png=Path("away/map.png"), model=model), "no folder away"),
         (lambda: ask(file, ("w1",)), "--model"),
@@ -221,7 +221,7 @@ def test_pages_in_place_of_folders_and_questions_without_words_are_refused(
     for question, page, word in (
         ("w1", tmp_path, "it is a folder"),
         ("w1", tmp_path / "no" / "page.html", "there is no folder"),
-        ("\u200b", None, "holds no word"),
+        ("\u200b", None, "has no words"),
         ("w1 \udcff", None, "not valid UTF-8"),
     ):
         assert guarded(lambda: ask(file, (question,), html=page, model=model)) == 2  # noqa: B023

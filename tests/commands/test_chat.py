@@ -75,7 +75,7 @@ def test_a_conversation_goes_on_until_an_empty_line(
         (["w1", "--context", "3"], "--context is 3"),
         (["w1", "--longest", "0"], "--longest is 0"),
         ([], "no question"),
-        (["  "], "holds no word"),
+        (["  "], "has no words"),
         (["w1", "--model", "nowhere"], "no config.json"),
         (["w1", "--finder", "nowhere"], "no config.json"),
     ],

@@ -104,7 +104,7 @@ def test_metrics_are_never_overwritten(trained: Path, tmp_path: Path, capsys: py
         assert run(*start, "--examples", examples) == 0
     found = {path.name: json.loads(path.read_text())["examples"] for path in tmp_path.glob("metrics*.json")}
     assert found == {"metrics-1.json": 1, "metrics-2.json": 2, "metrics.json": 3}
-    assert "kept from before" in capsys.readouterr().err
+    assert "earlier results kept" in capsys.readouterr().err
 
 
 def test_an_evaluation_says_where_its_examples_are_not_those_of_the_training(
@@ -127,7 +127,7 @@ def test_what_was_settled_is_said_first(bert: str, tmp_path: Path, capsys: pytes
     ):
         assert words in shown
     assert run(*start, "--out", tmp_path / "plain", "--vcc", "false") == 0
-    assert "VCC is off: BertForQuestionAnswering as it is" in capsys.readouterr().err
+    assert "VCC is off: untouched BertForQuestionAnswering" in capsys.readouterr().err
 
 
 def test_a_head_that_starts_at_random_is_warned_of(

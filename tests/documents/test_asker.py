@@ -300,7 +300,7 @@ def test_texts_and_questions_without_words_are_refused() -> None:
     with pytest.raises(DocumentError, match="blank.txt"):
         asker.index(blank)
     document = small_model.document(5)
-    with pytest.raises(ValueError, match="holds no word"):
+    with pytest.raises(ValueError, match="has no words"):
         asker.replies_to(document, asker.index(document), ["  "])
 
 

@@ -61,18 +61,18 @@ def test_lists_of_questions_in_every_shape(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "rule"),
     [
-        ("a.txt", "Which law?", "must be a list of questions as .yaml or .csv"),
+        ("a.txt", "Which law?", "must be .yaml or .csv"),
         ("a.yaml", "", "must be a list of questions"),
-        ("a.yaml", "[]", "holds no question"),
+        ("a.yaml", "[]", "has no questions"),
         ("a.yaml", "- [1, 2]", "entry 1"),
         ("a.yaml", "- {question: x, colour: red}", "colour"),
         ("a.yaml", "- {name: x}", "no question"),
         ("a.yaml", "a: [", "not valid YAML"),
         ("a.yaml", "- !!python/object/apply:os.getcwd []", "not valid YAML"),
         ("a.yaml", "- Which?\n- Which?", "twice"),
-        ("a.csv", "Which law?\n", "must name the columns"),
-        ("a.csv", "question\n  \n", "holds no word"),
-        ("a.csv", "question,name\n,Law\n", "holds no word"),
+        ("a.csv", "Which law?\n", "question must be one of them"),
+        ("a.csv", "question\n  \n", "has no words"),
+        ("a.csv", "question,name\n,Law\n", "has no words"),
         ("a.csv", 'question\n"a', "not valid CSV"),
     ],
 )

@@ -211,7 +211,7 @@ def test_where_nothing_can_be_kept_the_document_is_read_and_that_is_said(
     for folder in (tmp_path / "file" / "indexes", Path("/proc/nothing/indexes"), homeless.folder):
         said, store = problems(folder)
         assert asker.replies_to(document, store.get(document, asker), QUESTIONS)[0] == good
-        assert len(said) == 1 and "no index is kept" in said[0]
+        assert len(said) == 1 and "the index is not stored" in said[0]
         assert store.entries() == [] and store.clear() == (0, 0)
 
 

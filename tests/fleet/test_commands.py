@@ -21,7 +21,7 @@ def test_a_dry_run_tells_and_writes_nothing(model: str, tmp_path: Path, capsys: 
     given = ["ask", str(folder), "w1 ?", "--each", "--out", str(out), "--model", model, "--workers", "3", "--dry-run"]
     assert main(given) == 0
     told = capsys.readouterr().err
-    assert "13 documents" in told and "with 3 workers" in told and "reckoned from 8 documents" in told
+    assert "13 documents" in told and "with 3 workers" in told and "estimated from 8 documents" in told
     assert "skipped song.mp3: not a document format" in told
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
@@ -29,12 +29,12 @@ def test_a_dry_run_tells_and_writes_nothing(model: str, tmp_path: Path, capsys: 
 @pytest.mark.parametrize(
     ("given", "rule"),
     [
-        (["review", "IN", "--workers", "2"], "name it with --out"),
+        (["review", "IN", "--workers", "2"], "--out is missing"),
         (["review", "IN", "--workers", "2", "--out", "table.pdf"], "must end in .parquet, .csv, .xlsx"),
         (["review", "IN", "--workers", "0", "--out", "t.csv"], "--workers is 0"),
         (["review", "IN", "--seconds", "0", "--out", "t.csv"], "--seconds is 0"),
         (["review", "IN/*.none", "--out", "t.csv"], "no document of a known kind"),
-        (["ask", "IN", "w1?", "--workers", "2"], "go with --each"),
+        (["ask", "IN", "w1?", "--workers", "2"], "need --each"),
         (["ask", "IN", "--each", "--out", "t.csv"], "no question"),
         (["ask", "IN", "w1?", "--documents", "0"], "--documents is 0"),
         (["review", "missing.jsonl", "--out", "t.parquet"], "missing.jsonl"),

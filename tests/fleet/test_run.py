@@ -168,7 +168,7 @@ def test_what_is_no_file_or_leaves_the_folder_is_not_read(job: Job, tmp_path: Pa
     assert {item.name for item in listing.items} == names
     reasons = dict(one.split(": ") for one in listing.skipped)
     assert "leaves the folder" in reasons["out.txt"] and "leaves the folder" in reasons["zero.txt"]
-    assert "link to nothing" in reasons["loop.txt"] and "not followed" in reasons["up"]
+    assert "broken link" in reasons["loop.txt"] and "not followed" in reasons["up"]
     assert {item.name for item in find_items([f"{folder}/*.txt"]).items} == {n for n in names if "/" not in n}
     tally = run(job, listing.items, tmp_path / "out.parquet")  # a pipe that is opened waits for ever
     assert tally.errors == {"fetch": 1}

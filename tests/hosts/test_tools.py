@@ -113,14 +113,14 @@ def test_prepared_models_are_unwrapped_and_wrapped() -> None:
 def test_a_forward_of_the_users_own_is_refused() -> None:
     model = build("bert")
     model.encoder.forward = MethodType(lambda self, *args, **kwargs: None, model.encoder)
-    with pytest.raises(ModelError, match="BertEncoder encoder has a `forward` of its own"):
+    with pytest.raises(ModelError, match="BertEncoder encoder has an instance-level `forward`"):
         vcc.wrap(model, REAL)
 
 
 def test_casting_a_model_that_shares_its_weights_is_said_loudly() -> None:
     model = build("bert")
     wrapped = vcc.wrap(model, REAL)
-    with pytest.warns(UserWarning, match="BertModel that this model was wrapped from shares its weights"):
+    with pytest.warns(UserWarning, match="BertModel that this model was made from shares its weights"):
         wrapped.half()
     assert model.dtype == torch.float16
     with warnings.catch_warnings():

@@ -78,7 +78,7 @@ def test_pretraining_measures_before_the_first_step_and_on_and_keeps_it(
     start = ["pretrain", text, "--model", model, "--out", str(tmp_path / "run"), *line.split()]
     assert main(start) == 0
     said = capsys.readouterr().err
-    assert "held out: 1 documents" in said and "7.5% of the tokens are hidden; VCC is on" in said
+    assert "held out: 1 documents" in said and "7.5% of the tokens are masked; VCC is on" in said
     assert "step 0: log_perplexity" in said and "step 4: log_perplexity" in said
     [last, *_] = checkpoints(tmp_path / "run")
     history = json.loads((last / "trainer_state.json").read_text())["log_history"]

@@ -1,1 +1,1 @@
-"""Our models and others, timed side by side."""
+"""Benchmarks of VCC and other long-document models."""

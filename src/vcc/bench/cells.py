@@ -1,4 +1,4 @@
-"""The cells of a run, one after the other, in this process or in waves of workers."""
+"""The cells of a run, sequentially in this process or in waves of workers."""
 
 from collections.abc import Generator
 
@@ -9,13 +9,13 @@ from vcc.bench.workers import CellKey, Outcome, wave
 
 
 def outcomes(settings: BenchSettings) -> Generator[Outcome, None, None]:
-    """What came of every cell: lengths in the order in which they were given, at each all models in both modes."""
+    """The result of every cell: for each length in the given order, all models in both modes."""
     modes = ("forward", "training") if settings.training else ("forward",)
     jobs = [CellKey(model, length, mode) for length in settings.lengths for model in settings.models for mode in modes]
     done: list[BenchCell] = []
     while jobs:
         now: list[CellKey] = []
-        # With a limit, a wave has one length: what it takes must be known before a longer one is let in.
+        # With a limit, a wave has one length: its time decides whether a longer one is run.
         while jobs and len(now) < settings.workers:
             if settings.limit is not None and now and now[0].length != jobs[0].length:
                 break
@@ -31,7 +31,7 @@ def outcomes(settings: BenchSettings) -> Generator[Outcome, None, None]:
 
 
 def skipped(job: CellKey, done: list[BenchCell], limit: float | None) -> BenchCell | None:
-    """The place holder of a cell that shorter ones of the same model predict to take longer than the limit, if any."""
+    """A skipped cell, if shorter ones of the same model predict a time above the limit."""
     before = [cell for cell in done if (cell.model, cell.mode) == (job.model, job.mode) and cell.length < job.length]
     seconds = max(((cell.ms or 0) / 1e3 * (job.length / cell.length) ** 2 for cell in before), default=0.0)
     return None if limit is None or seconds <= limit else BenchCell(*job, f"skipped: {seconds:.0f} s predicted")

@@ -1,4 +1,4 @@
-"""Which kernels the time of one step goes to, as the machine saw it: this looks into a compiled graph, too."""
+"""The time of one step by kernel, from the profiler, also for compiled graphs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ OTHERS = "all others"
 
 @dataclass(frozen=True)
 class Kernel:
-    """A GPU kernel, or on a CPU an operation without those inside it: its calls and time in one step."""
+    """A GPU kernel, or on a CPU an operation without nested ones: its calls and time in one step."""
 
     name: str
     calls: int
@@ -21,7 +21,7 @@ class Kernel:
 
 
 def busiest(step: Callable[[], None], device: torch.device) -> tuple[Kernel, ...]:
-    """The kernels of one step with the most time in all, then the sum of the others."""
+    """The most expensive kernels of one step, then the sum of the others."""
     cuda = device.type == "cuda"
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
     with torch.profiler.profile(activities=activities) as watched:
@@ -31,7 +31,7 @@ def busiest(step: Callable[[], None], device: torch.device) -> tuple[Kernel, ...
     found = [
         Kernel(event.key, event.count, (event.self_device_time_total if cuda else event.self_cpu_time_total) / 1e3)
         for event in watched.key_averages()
-        # names that somebody gave to a stretch of time are listed among the kernels, which would count them twice
+        # user annotations are listed among the kernels and would be counted twice
         if not cuda or (event.device_type == DeviceType.CUDA and not event.is_user_annotation)
     ]
     found = sorted((kernel for kernel in found if kernel.ms > 0), key=lambda kernel: -kernel.ms)

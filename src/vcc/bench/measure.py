@@ -1,4 +1,4 @@
-"""One cell of the benchmark: one model, one length, forward or training, on its own, whatever happens to it."""
+"""One cell of the benchmark: one model and length, forward or training, isolated from other cells' failures."""
 
 import contextlib
 import gc
@@ -20,15 +20,15 @@ from vcc.hosts.compiled.compile import compile as compile_ours
 
 Result = TypeVar("Result")
 FILL = 0.5  # seconds of repeated runs
-CALLS = 50  # single calls that are timed, at most
-SLOW = 5.0  # seconds; a run as long as that is measured once
-MOST = 1024  # sequences of a batch that is made to fit
+CALLS = 50  # maximum number of timed single calls
+SLOW = 5.0  # seconds; longer runs are measured once
+MOST = 1024  # maximum batch for --fit
 OUT_OF_MEMORY = "out of memory"
 
 
 @dataclass(frozen=True)
 class BenchCell:
-    """What came of it. The outcome is "measured", "out of memory", or "failed" or "skipped" and why."""
+    """The result. The outcome is "measured", "out of memory", or "failed" or "skipped" with the reason."""
 
     model: str
     length: int
@@ -36,13 +36,13 @@ class BenchCell:
     outcome: str
     attention: str = ""
     tokens: int = 0  # real ones, in the whole batch
-    ms: float | None = None  # median; on a GPU, of runs that follow each other without waiting: the graph's own time
+    ms: float | None = None  # median; on a GPU, of back-to-back runs: the graph's own time
     runs: int = 0
-    gib: float | None = None  # peak memory: allocated, on a GPU; on a CPU resident, less that before the model was made
-    first_s: float | None = None  # the first call, compilation included; with workers it shares the machine
-    call_ms: float | None = None  # median of single calls, from an idle machine to their end, as a person times them
-    kernels: tuple[Kernel, ...] = ()  # of a compiled model, if a profile is asked for
-    batch: int = 1  # sequences at once
+    gib: float | None = None  # peak memory: allocated on a GPU; on a CPU resident, minus that before building the model
+    first_s: float | None = None  # the first call with compilation; with workers it shares the machine
+    call_ms: float | None = None  # median of single calls, from an idle machine to their end
+    kernels: tuple[Kernel, ...] = ()  # of a compiled model, with --profile
+    batch: int = 1  # sequences
 
     @property
     def sequence_ms(self) -> float | None:
@@ -53,22 +53,22 @@ class BenchCell:
 def measure(
     name: str, n: int, mode: str, settings: BenchSettings, ready: Callable[[], None] = lambda: None
 ) -> BenchCell:
-    """Build one model, run it and time it; if that fails, the cell's outcome says why.
+    """Build, run and time one model; if that fails, the cell's outcome says why.
 
-    `ready` is called between preparing (building, compiling, the first calls) and timing. A worker waits in it until
-    the others are idle, so that nothing else runs while it is timed. The first call is timed before that; it counts
-    as the measurement only where it is slow and no other worker can have slowed it down.
+    `ready` is called between preparation (building, compiling, the first calls) and timing. A worker waits in it until
+    the others are idle: nothing else runs while it is timed. The first call is timed before that; it is used as the
+    measurement only if it is slow and no other worker can have slowed it down.
     """
     device = torch.device(settings.device)
     settings = replace(settings, batch=largest_batch(name, n, mode, settings)) if settings.fit else settings
     result = alone(lambda: measured(name, n, mode, settings, device, ready), settings)
-    if result == OUT_OF_MEMORY and settings.fit and settings.batch > 1:  # repeated or compiled, it needs a little more
+    if result == OUT_OF_MEMORY and settings.fit and settings.batch > 1:  # repeated or compiled, it needs more memory
         return measure(name, n, mode, replace(settings, fit=False, batch=settings.batch // 2), ready)
     return BenchCell(name, n, mode, result, batch=settings.batch) if isinstance(result, str) else result
 
 
 def largest_batch(name: str, n: int, mode: str, settings: BenchSettings) -> int:
-    """The largest power of two of sequences that fit into memory, not compiled; 1 where none does."""
+    """The largest batch, a power of two, that fits into memory uncompiled; 1 if none does."""
     device, batch = torch.device(settings.device), 1
     while batch < MOST:
         more = replace(settings, batch=2 * batch, compile="none")
@@ -79,14 +79,14 @@ def largest_batch(name: str, n: int, mode: str, settings: BenchSettings) -> int:
 
 
 def alone(work: Callable[[], Result], settings: BenchSettings) -> Result | str:
-    """The result of the work, or why there is none; nothing of it stays behind in memory."""
+    """The result of the work, or the reason why there is none; its memory is freed."""
     device = torch.device(settings.device)
     try:
         with memory_limit(device, settings.workers):
             result: Result | str = work()
     except Exception as error:
         result = why(error)
-    gc.collect()  # here the traceback, which held the tensors of a failure, is gone
+    gc.collect()  # the traceback, which held the tensors of a failure, is gone here
     torch.compiler.reset()
     if device.type == "cuda":
         torch.cuda.empty_cache()
@@ -104,15 +104,15 @@ def measured(
     with contextlib.nullcontext() if compiled else kernels:
         first = clock(step, device)
     call: float | None = None
-    enough = first > SLOW and device.type == "cpu" and not compiled  # there, a first call compiles and tunes nothing
+    enough = first > SLOW and device.type == "cpu" and not compiled  # where a first call neither compiles nor tunes
     if enough and settings.workers == 1:
         ms, runs = first * 1e3, 1
     else:
         reset_peak(device)
-        second = first if enough else clock(step, device)  # records a CUDA graph, whose memory is counted only then
+        second = first if enough else clock(step, device)  # records a CUDA graph, whose memory counts only now
         ready()
         if second <= SLOW:
-            clock(step, device)  # takes back the memory and the clock rate that were given up in waiting
+            clock(step, device)  # regains the memory and clock rate lost while waiting
         ms, runs = median_ms(step, device)
         if device.type == "cuda":
             call = statistics.median(clock(step, device) for _ in range(min(runs, CALLS))) * 1e3
@@ -123,7 +123,7 @@ def measured(
     if compiled and settings.profile:
         try:
             busy = busiest(step, device)
-        except Exception as error:  # the measurement is good all the same
+        except Exception as error:  # the measurement is still valid
             busy = (Kernel(f"none: {why(error)}", 0, 0.0),)
     single = ms if call is None else call
     return BenchCell(name, n, mode, "measured", attention, tokens, ms, runs, gib, first, single, busy, settings.batch)
@@ -132,7 +132,7 @@ def measured(
 def prepare(
     name: str, n: int, mode: str, settings: BenchSettings, device: torch.device
 ) -> tuple[Callable[[], None], Any, dict[str, Any]]:
-    """The step to be timed, the model it runs, and its input."""
+    """The step to time, its model and its input."""
     dtype = torch.bfloat16 if settings.precision == "bf16" else torch.float32
     model = build(name, SIZES[settings.size], n, settings.dropout, dtype, device, settings)
     given = inputs(name, model, settings.batch, n, settings.ragged, device, settings)
@@ -145,7 +145,7 @@ def prepare(
         run = compile_ours(model)
     elif settings.compile == "all":
         run = torch.compile(model)
-    # (D,) the loss is the mean output in one direction: no layer norm cancels its gradient
+    # (D,) the loss is the mean output along one direction: no layer norm cancels its gradient
     direction = torch.randn(model.config.hidden_size, generator=torch.Generator().manual_seed(0)).to(device, dtype)
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "autocast")
 
@@ -153,7 +153,7 @@ def prepare(
         model.zero_grad(set_to_none=True)
         with torch.set_grad_enabled(training), autocast:
             output = run(**given)
-            # Of an encoder, states (B, n, D); a decoder has a loss of its own.
+            # An encoder returns states (B, n, D); a decoder has its own loss.
             loss = output.loss if "labels" in given else (output.last_hidden_state @ direction).mean()
         if training:
             loss.backward()
@@ -176,7 +176,7 @@ def wait(device: torch.device) -> None:
 
 
 def median_ms(step: Callable[[], None], device: torch.device) -> tuple[float, int]:
-    """Median and number of repeated runs; on a GPU between events in its own queue, without waiting in between."""
+    """Median and number of repeated runs; on a GPU between events in its queue, without waiting."""
     once = clock(step, device)
     if once > SLOW:
         return once * 1e3, 1
@@ -203,7 +203,7 @@ def why(error: Exception) -> str:
 
 
 def process_bytes(field: str) -> int:
-    """Of this process: VmRSS now, VmHWM at most since the last reset, VmSize reserved; 0 where nobody tells."""
+    """Memory of this process: VmRSS now, VmHWM peak since the last reset, VmSize reserved; 0 if unknown."""
     return kilobytes(Path("/proc/self/status"), field)
 
 
@@ -227,8 +227,8 @@ def peak_gib(device: torch.device, before: int) -> float | None:
 
 @contextlib.contextmanager
 def memory_limit(device: torch.device, sharing: int = 1) -> Iterator[None]:
-    """On a CPU, an allocation of nearly all that is free, or of this process's share, fails, where the system would
-    end some process."""
+    """On a CPU, make allocations beyond nearly all free memory, or this process's share, fail, before the system kills
+    some process."""
     free = free_bytes() * 4 // 5 // sharing if device.type == "cpu" else 0
     if not free:
         yield
@@ -244,7 +244,7 @@ def memory_limit(device: torch.device, sharing: int = 1) -> Iterator[None]:
 
 
 def free_bytes() -> int:
-    """What can still be had, by the system and by the control group; 0 where nobody tells."""
+    """Available memory, by the system and the control group; 0 if unknown."""
     free = kilobytes(Path("/proc/meminfo"), "MemAvailable")
     group = Path("/sys/fs/cgroup/memory.max")
     most = group.read_text().strip() if group.exists() else "max"

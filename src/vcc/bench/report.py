@@ -1,4 +1,4 @@
-"""What a benchmark found: as JSON and back, as tables in the terminal or in Markdown, and as a picture."""
+"""The results of a benchmark: JSON, tables in the terminal or in Markdown, and a picture."""
 
 import json
 import math
@@ -23,14 +23,14 @@ from vcc.version import __version__
 
 COLUMNS = ["model", "attention", "forward ms", "x dense", "training ms", "x dense", "forward GiB", "training GiB"]
 COLUMNS += ["tokens/s", "first call s"]
-BATCH_COLUMNS = ["batch", "ms a sequence"]  # where there are several: forward / training
+BATCH_COLUMNS = ["batch", "ms per sequence"]  # for batches: forward / training
 NAME = 110  # characters of a kernel's name
 COLORS = ("#c1121f", "#f77f00", "#9d4edd", "#0a9396")  # ours; the others are grey, a dense one darker
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of the benchmark: enough to repeat it and to compare it."""
+    """One run of the benchmark, with all that is needed to repeat it."""
 
     machine: dict[str, Any]
     versions: dict[str, str]
@@ -82,12 +82,12 @@ def load(path: Path) -> Run:
 
 
 def sections(run: Run) -> list[tuple[str, list[str], list[list[str]]]]:
-    """Title, column names and lines of every table: a length each, then stages and kernels of every profile."""
+    """Title, columns and lines of every table: one per length, then stages and kernels of every profile."""
     what = "; ms of the graph (of a single call)" if run.settings.device == "cuda" else ""
     columns = COLUMNS + (BATCH_COLUMNS if batched(run) else [])
     of = "" if run.settings.part == "encoder" else f", {run.settings.part} of encoder-decoders"
     found = [(f"{length:,} tokens{of}{what}", columns, cell_lines(run, length)) for length in run.settings.lengths]
-    why = "" if run.settings.compile == "none" else ": a compiled graph does not tell its stages apart"
+    why = "" if run.settings.compile == "none" else ": stages cannot be told apart in a compiled graph"
     for part in run.profiles:
         title = f"{part.model}, {part.length:,} tokens, {part.mode}: {part.total_ms:,.1f} ms, uncompiled{why}"
         lines = [[stage, f"{ms:,.2f}", f"{ms / part.total_ms:.0%}"] for stage, ms in part.stages_ms.items()]
@@ -121,13 +121,13 @@ def batched(run: Run) -> bool:
 
 
 def both(cells: list[BenchCell | None], field: str) -> list[str]:
-    """A field of the forward and the training cell, as far as they were measured."""
+    """A field of the forward and the training cell, if measured."""
     found = [getattr(cell, field) for cell in cells if cell is not None and cell.ms is not None]
     return [str(value) if isinstance(value, int) else shown(value) for value in found]
 
 
 def shown_time(cell: BenchCell | None) -> str:
-    """The graph's time and, where single calls were timed apart from it, the call's."""
+    """The graph's time and, if single calls were timed separately, the call's."""
     if cell is None or cell.ms is None:
         return "" if cell is None else cell.outcome
     apart = cell.call_ms is not None and cell.call_ms != cell.ms
@@ -139,7 +139,7 @@ def shown(number: float | None) -> str:
 
 
 def describe(run: Run) -> list[str]:
-    """Machine, versions and settings, a line each."""
+    """Machine, versions and settings, one line each."""
     chosen = {k: v for k, v in asdict(run.settings).items() if k not in ("models", "lengths") and v is not None}
     parts = (run.machine, run.versions, chosen)
     return [", ".join(f"{key} {value}" for key, value in part.items()) for part in parts]
@@ -175,7 +175,7 @@ def is_number(column: str) -> bool:
 
 
 def plot(run: Run, path: Path) -> None:
-    """Time and memory against length, both logarithmic, a line for each model, as PNG."""
+    """Plot time and memory against length, with log scales and one line per model, as PNG."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator
 
@@ -204,7 +204,7 @@ def plot(run: Run, path: Path) -> None:
 
 
 def draw(axes: Any, run: Run, model: str, mode: str, field: str) -> list[tuple[float, float, str, str]]:
-    """The line of one model; -> its end, its label and its color, if it has any point."""
+    """Plot one model; -> the end, label and color of its line, if it has points."""
     cells = [cell for n in sorted(run.settings.lengths) if (cell := run.find(model, n, mode))]
     points = [(cell.length, getattr(cell, field)) for cell in cells if cell.ms and getattr(cell, field)]
     if not points:
@@ -220,7 +220,7 @@ def draw(axes: Any, run: Run, model: str, mode: str, field: str) -> list[tuple[f
 
 
 def label(axes: Any, ends: list[tuple[float, float, str, str]]) -> None:
-    """Names at the ends of the lines, moved apart where they would overlap."""
+    """Names at the ends of the lines, moved apart if they overlap."""
     low, high = axes.get_ylim()
     look = {"va": "center", "fontsize": 9, "zorder": 9, "bbox": {"color": "white", "alpha": 0.7, "pad": 0.5}}
     for at in {end[0] for end in ends}:
@@ -231,7 +231,7 @@ def label(axes: Any, ends: list[tuple[float, float, str, str]]) -> None:
 
 
 def apart(places: list[float], step: float) -> list[float]:
-    """Sorted places, at least a step apart; those that were nearer spread evenly around their mean."""
+    """Sorted places at least one step apart; closer ones are spread evenly around their mean."""
     groups: list[list[float]] = []
     for place in places:
         groups.append([place])

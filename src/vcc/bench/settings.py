@@ -1,4 +1,4 @@
-"""What a benchmark measures, and how."""
+"""Settings of a benchmark."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -8,29 +8,29 @@ import torch
 from vcc.bench.contenders import BLOCKS, CONTENDERS, OFFERED, SIZES, Options, baselines, has_decoder, reading
 from vcc.errors import UsageError
 
-LONGEST_TARGET = 1024  # tokens; LED's decoder has positions for no more
+LONGEST_TARGET = 1024  # tokens; the positions of LED's decoder
 
 
 @dataclass(frozen=True)
 class BenchSettings(Options):
-    """What is measured, and how. Where nothing is given: as the preset says."""
+    """Settings of the benchmark. Defaults are the preset's."""
 
-    models: Annotated[tuple[str, ...], "of " + ", ".join(OFFERED)]
-    lengths: Annotated[tuple[int, ...], "in tokens"]
-    size: Annotated[Literal["base", "large", "3b", "minilm", "tiny"], "of every model; 3b: T5's, and LongT5 likewise"]
-    precision: Annotated[Literal["fp32", "bf16", "autocast"], "bf16: of the weights too; autocast: not of them"]
-    device: Annotated[Literal["cuda", "cpu"], "where it is measured"]
-    training: Annotated[bool, "time forward + backward as well"]
-    batch: Annotated[int, "sequences at once"] = 1
+    models: Annotated[tuple[str, ...], "some of " + ", ".join(OFFERED)]
+    lengths: Annotated[tuple[int, ...], "input lengths in tokens"]
+    size: Annotated[Literal["base", "large", "3b", "minilm", "tiny"], "size of every model; 3b is for T5 and LongT5"]
+    precision: Annotated[Literal["fp32", "bf16", "autocast"], "bf16 includes the weights, autocast does not"]
+    device: Annotated[Literal["cuda", "cpu"], "device to measure on"]
+    training: Annotated[bool, "also time forward + backward"]
+    batch: Annotated[int, "sequences per batch"] = 1
     fit: Annotated[bool, "double the batch until memory runs out, and time the largest that fits"] = False
     ragged: Annotated[float, "0.5: the last sequence is half as long as the first"] = 0.0
-    dropout: Annotated[float, "of every model, in training"] = 0.0
+    dropout: Annotated[float, "dropout of every model in training"] = 0.0
     checkpointing: Annotated[bool, "recompute layers in the backward pass"] = False
     compile: Annotated[Literal["none", "ours", "all"], "vcc.compile and, for the others, torch.compile"] = "none"
-    limit: Annotated[float | None, "seconds; skip what would take longer if time grew as length squared"] = None
-    profile: Annotated[bool, "say where the time of our models goes, and that of compiled ones by kernel"] = False
-    workers: Annotated[int, "processes that compile at once; each is timed while the others wait"] = 1
-    patience: Annotated[float, "seconds a worker may take to be prepared, and again to be timed"] = 300.0
+    limit: Annotated[float | None, "seconds; skip cells predicted to take longer, assuming quadratic time"] = None
+    profile: Annotated[bool, "profile our models by stage, and compiled ones by kernel"] = False
+    workers: Annotated[int, "processes that compile concurrently; each is timed alone"] = 1
+    patience: Annotated[float, "maximum seconds to prepare a worker, and again to time it"] = 300.0
 
 
 PEERS = ("t5", "longt5-global", "led", "longformer", "bigbird", "modernbert")
@@ -43,10 +43,10 @@ PRESETS = {
 
 
 def check(settings: BenchSettings) -> None:
-    """Reject what cannot be measured here. Settings of a run elsewhere can still be loaded and shown."""
+    """Raise if these settings cannot be measured here. Runs of other machines can still be shown."""
     unknown = [model for model in settings.models if model not in CONTENDERS]
     if unknown:
-        raise UsageError(f"models={','.join(unknown)}: they must be of {', '.join(OFFERED)}")
+        raise UsageError(f"models={','.join(unknown)}: they must be among {', '.join(OFFERED)}")
     if any(model in BLOCKS for model in settings.models):
         baselines("block_models")  # raises where the research code is missing
     flex = [model for model in settings.models if model.endswith("-flex")]
@@ -63,14 +63,12 @@ def check(settings: BenchSettings) -> None:
         reading(length, settings)  # checks itself
     alone = [model for model in settings.models if SIZES[settings.size].head and not of_t5(model)]
     if alone:
-        raise UsageError(
-            f"size={settings.size}: {','.join(alone)} cannot have heads as wide as T5 has them at that size"
-        )
+        raise UsageError(f"size={settings.size}: {','.join(alone)} does not support the head width of this size")
     if settings.part == "decoder" and not all(map(has_decoder, settings.models)):
         without = [model for model in settings.models if not has_decoder(model)]
-        raise UsageError(f"part=decoder: {','.join(without)} has none")
+        raise UsageError(f"part=decoder: {','.join(without)} has no decoder")
     if not 1 <= settings.target <= LONGEST_TARGET:
-        raise UsageError(f"target={settings.target}: a decoder writes 1 to {LONGEST_TARGET} tokens")
+        raise UsageError(f"target={settings.target}: it must be 1 to {LONGEST_TARGET} tokens")
     if settings.workers < 1 or settings.patience <= 0:
         raise UsageError(
             f"workers={settings.workers}, patience={settings.patience}: at least 1 worker, and more than 0 seconds"

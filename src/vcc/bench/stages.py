@@ -1,4 +1,4 @@
-"""Where our time goes: the steps of the algorithm, timed from outside, uncompiled."""
+"""Our time by step of the algorithm, measured from outside, uncompiled."""
 
 import importlib
 import time
@@ -27,7 +27,7 @@ FUNCTIONS = {  # of vcc/encode.py
 
 @dataclass(frozen=True)
 class Profile:
-    """Milliseconds of one step, by stage; what no stage accounts for is "rest"."""
+    """Milliseconds of one step by stage; the remainder is "rest"."""
 
     model: str
     length: int
@@ -37,7 +37,7 @@ class Profile:
 
 
 class Stopwatch:
-    """Notes when stages begin and end. A stage inside another counts as the outer one: a window layer is windows."""
+    """Records starts and ends of stages. A nested stage counts as the outer one: a window layer is windows."""
 
     def __init__(self, device: torch.device) -> None:
         self.cuda, self.inside = device.type == "cuda", False
@@ -70,7 +70,7 @@ class Stopwatch:
 
 @contextmanager
 def instead(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
-    """Inside, this function has the place of the owner's own."""
+    """Inside the block, this function replaces the owner's."""
     own = vars(owner).get(name)  # None: it is inherited
     setattr(owner, name, function)
     try:
@@ -85,14 +85,14 @@ def instead(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[Non
 def measure_and_profile(
     name: str, n: int, mode: str, settings: BenchSettings, ready: Callable[[], None] = lambda: None
 ) -> tuple[BenchCell, Profile | str | None]:
-    """All that is wanted of a cell: its measurement, and of ours, if settings ask for it, a profile or why not."""
+    """The measurement of a cell and, for our models with --profile, a profile or the reason why not."""
     cell = measure(name, n, mode, settings, ready)
     wanted = settings.profile and name in OURS and cell.ms is not None
     return cell, profile(name, n, mode, settings) if wanted else None
 
 
 def profile(name: str, n: int, mode: str, settings: BenchSettings) -> Profile | str:
-    """One of our models with every stage timed; the mean of a few runs, or why there is none."""
+    """The profile of one of our models, the mean of a few runs, or the reason why there is none."""
     device = torch.device(settings.device)
     return alone(lambda: profiled(name, n, mode, settings, device), settings)
 

@@ -1,4 +1,4 @@
-"""Cells in child processes: some are prepared at once, because compiling takes long; each is measured alone."""
+"""Cells in child processes: prepared concurrently, because compiling takes long, and measured alone."""
 
 import os
 import pickle
@@ -18,7 +18,7 @@ from vcc.child_process import READY, ChildProcess, answer_to, heard_from
 
 
 class CellKey(NamedTuple):
-    """Which cell is wanted."""
+    """The cell to measure."""
 
     model: str
     length: int
@@ -30,9 +30,9 @@ Work = Callable[[str, int, str, BenchSettings, Callable[[], None]], Outcome]
 
 
 def wave(jobs: Sequence[CellKey], settings: BenchSettings, work: Work = measure_and_profile) -> Iterator[Outcome]:
-    """Prepare all jobs concurrently and measure them sequentially, the rest idle; whatever happens, one outcome each.
+    """Prepare all jobs concurrently and measure them sequentially while the others idle; each gets one outcome.
 
-    A job that did not fit beside the others is tried again alone, at the end.
+    A job that did not fit beside the others is retried alone at the end.
     """
     settings, unfit = replace(settings, workers=len(jobs)), []
     workers: list[CellWorker] = []
@@ -43,7 +43,7 @@ def wave(jobs: Sequence[CellKey], settings: BenchSettings, work: Work = measure_
         heard = [worker.hear(limit, "ready") for worker in workers]
         for worker, outcome in zip(workers, heard, strict=True):
             if outcome is None:
-                with suppress(OSError):  # it died waiting, as is heard next
+                with suppress(OSError):  # it died while waiting, which is reported next
                     worker.line.send_bytes(b"go")
                 outcome = worker.hear(time.monotonic() + settings.patience, "measured")
             assert outcome is not None, "a worker says READY once"
@@ -59,19 +59,19 @@ def wave(jobs: Sequence[CellKey], settings: BenchSettings, work: Work = measure_
 
 
 class CellWorker(ChildProcess):
-    """A process that prepares a cell, waits until it may measure it, and returns what came of it."""
+    """A process that prepares a cell, waits for its turn to measure it, and returns the result."""
 
     def __init__(self, job: CellKey, settings: BenchSettings, work: Work) -> None:
         cores = max(1, (os.cpu_count() or 1) // settings.workers)
         threads = {"TORCHINDUCTOR_COMPILE_THREADS": str(cores)}
         super().__init__(__name__, "serve", settings.patience, stdout=None, stderr=None, environment=threads)
         self.job = job
-        with suppress(OSError):  # it is gone already, as is heard next
+        with suppress(OSError):  # it is already gone, which is reported next
             self.line.send_bytes(pickle.dumps((job, settings, torch.get_num_threads(), work)))
 
     def hear(self, limit: float, state: str) -> Outcome | None:
-        """The outcome, or None for READY. With an outcome, or with no word by the time `limit`, it is ended and its
-        memory freed: ending as a program does would only take time and GPU memory from others."""
+        """The outcome, or None for READY. After an outcome, or at the time `limit`, the process is killed to free its
+        memory: a regular exit would cost time and GPU memory."""
         lost = f"failed: not {state} in time"
         try:
             if self.line.poll(max(0.0, limit - time.monotonic())):
@@ -87,7 +87,7 @@ class CellWorker(ChildProcess):
 
 
 def serve(number: int) -> None:
-    """The process: a job comes in, READY goes out, and after a word from the parent the outcome."""
+    """The process: receive a job, send READY and, when the parent says so, measure and send the outcome."""
     line = answer_to(number)
     heard = heard_from(line)
     job, settings, threads, work = pickle.loads(heard.get())
@@ -96,7 +96,7 @@ def serve(number: int) -> None:
 
     def ready() -> None:
         if settings.device == "cuda":
-            torch.cuda.empty_cache()  # for the others; the first run that is measured takes it back and does not count
+            torch.cuda.empty_cache()  # for the others; the first measured run regains it and is not counted
         line.send_bytes(READY)
         heard.get()
 

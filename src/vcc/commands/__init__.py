@@ -1,1 +1,1 @@
-"""One command, one file: a typed function."""
+"""The commands: one typed function per file."""

@@ -1,4 +1,4 @@
-"""`vcc ask`: questions to a document, on the command line or at a prompt."""
+"""`vcc ask`: ask a document, on the command line or at a prompt."""
 
 import sys
 from pathlib import Path
@@ -36,25 +36,23 @@ from vcc.errors import UsageError
 
 def ask(
     file: File,
-    question: Annotated[tuple[str, ...], "what to ask; several are answered together; none: you are prompted for them"],
+    question: Annotated[tuple[str, ...], "one or more questions; without any, a prompt opens"],
     top: Top = 3,
     threshold: Threshold = None,
     json: Json = False,
     html: Page = None,
     model: Model = None,
     no_cache: NoCache = False,
-    documents: Annotated[int, "of a folder that vcc index has read: how many of its documents are asked"] = 10,
-    each: Annotated[
-        bool, "ask each document of a folder, pattern, list or table by itself; --out is the table"
-    ] = False,
-    out: Annotated[Path | None, "with --each: write the answers to this file, .parquet, .csv or .xlsx"] = None,
+    documents: Annotated[int, "indexed folder: number of documents to ask"] = 10,
+    each: Annotated[bool, "ask every document of a folder, pattern, list or table separately; needs --out"] = False,
+    out: Annotated[Path | None, "with --each: table to write (.parquet, .csv or .xlsx)"] = None,
     reading: ReadLimits = DEFAULT_READ_LIMITS,
     fleet: FleetOptions = NO_FLEET,
 ) -> None:
     """Answer questions about a document of any length, or about many.
 
-    A folder is asked as one text; each of its documents by itself with --each; and after vcc index FOLDER, those of its
-    documents that seem to answer best.
+    A folder is read as one text. With --each, every document is asked separately. After vcc index FOLDER, only the
+    best-matching documents are asked.
     """
     check_top(top)
     check_folder(html, out)
@@ -65,7 +63,7 @@ def ask(
         asked = [Question(one) for one in question]
         return run_fleet(job_of(asked, top, threshold, model, reading), [file], out, fleet)
     if fleet.named or out is not None:
-        raise UsageError("--out and the options of many documents go with --each")
+        raise UsageError("--out and the many-documents options need --each")
     prompted = not question and not json and html is None and file != "-" and sys.stdin.isatty()
     if not prompted:
         check_questions(question)
@@ -84,9 +82,9 @@ def ask(
 
 
 def converse(document: Document, top: int, threshold: float | None) -> None:
-    """Prompt for questions until an empty line: the model is loaded once."""
+    """Answer questions at a prompt until an empty line."""
     console = Console(highlight=False)
-    console.print(f"{document.title}: {document.index().tokens:,} tokens. An empty line ends.", markup=False)
+    console.print(f"{document.title}: {document.index().tokens:,} tokens. An empty line quits.", markup=False)
     while question := prompt():
         replies, facts = answer(document, [question], top, threshold)
         print_answers(console, document.content, replies[0])

@@ -1,4 +1,4 @@
-"""`vcc bench`: our models beside the others, in one run, on the machine at hand."""
+"""`vcc bench`: time VCC and other long-document models on this machine."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -15,24 +15,24 @@ from vcc.bench.cells import outcomes
 from vcc.bench.settings import PRESETS, BenchSettings, check
 from vcc.bench.stages import Profile
 
-WIDTH = 200  # a terminal that is narrower wraps lines; a table squeezed into 80 columns cannot be read
+WIDTH = 200  # wide tables wrap in a narrow terminal; squeezed into 80 columns they are unreadable
 
 
 def bench(
-    preset: Annotated[Literal["gpu", "cpu"] | None, "defaults of the rest; by whether there is a GPU"] = None,
-    threads: Annotated[int | None, "of the CPU"] = None,
-    out: Annotated[Path, "folder for bench.json and bench.png"] = Path("out/bench"),
-    markdown: Annotated[bool, "print Markdown"] = False,
-    show: Annotated[Path | None, "measure nothing; show this bench.json of an earlier run"] = None,
+    preset: Annotated[Literal["gpu", "cpu"] | None, "set of defaults (default: gpu if there is one)"] = None,
+    threads: Annotated[int | None, "CPU threads"] = None,
+    out: Annotated[Path, "output folder for bench.json and bench.png"] = Path("out/bench"),
+    markdown: Annotated[bool, "print tables as Markdown"] = False,
+    show: Annotated[Path | None, "show a bench.json of an earlier run instead of measuring"] = None,
     **given: Annotated[Any, BenchSettings],
 ) -> report.Run:
-    """Time our models beside Hugging Face's long-document models: forward, training and memory, over lengths."""
+    """Measure time and memory of VCC and other long-document models, for inference and training, by input length."""
     console = Console(width=WIDTH, soft_wrap=True)
     if show is not None:
         return printed(report.load(show), console, markdown)
     if threads is not None:
         torch.set_num_threads(threads)
-    transformers.logging.set_verbosity_error()  # the others say that they pad their input, in every cell
+    transformers.logging.set_verbosity_error()  # other models warn about padding in every cell
     settings = replace(PRESETS[preset or ("gpu" if torch.cuda.is_available() else "cpu")], **given)
     check(settings)
     out.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ def bench(
             run = replace(run, cells=(*run.cells, cell))
             if isinstance(stages, Profile):
                 run = replace(run, profiles=(*run.profiles, stages))
-            report.save(run, out / "bench.json")  # after every cell, so that nothing measured is lost
+            report.save(run, out / "bench.json")  # after every cell: nothing measured is lost
             console.print(f"{cell.length:,} {cell.model} {cell.mode}: {report.shown_time(cell)}", style="dim")
             if isinstance(stages, str):
                 console.print(f"{cell.length:,} {cell.model} {cell.mode}: no profile: {stages}", style="dim")

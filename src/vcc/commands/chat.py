@@ -1,4 +1,4 @@
-"""`vcc chat`: a conversation about a document, answered in sentences by a small language model on this machine."""
+"""`vcc chat`: a conversation about a document with a small local language model."""
 
 import sys
 from collections.abc import Sequence
@@ -34,20 +34,20 @@ SHOWN = 300  # characters of a passage
 def chat(
     file: File,
     question: Annotated[
-        tuple[str, ...], "what to ask, each by itself; none: you are prompted, and the conversation goes on"
+        tuple[str, ...], "one or more questions, each answered separately; without any, a conversation starts"
     ],
-    model: Annotated[str | None, "folder of a causal language model; unless given, SmolLM2-135M-Instruct"] = None,
-    finder: Annotated[str | None, "folder of the model that finds passages; unless given, the one inside"] = None,
-    context: Annotated[int, "tokens of passages that the language model is given with a question"] = 600,
-    longest: Annotated[int, "tokens of an answer, at most"] = 120,
+    model: Annotated[str | None, "folder of a causal language model (default: SmolLM2-135M-Instruct)"] = None,
+    finder: Annotated[str | None, "folder of the model that finds passages (default: the bundled model)"] = None,
+    context: Annotated[int, "passage tokens given to the language model per question"] = 600,
+    longest: Annotated[int, "maximum tokens of an answer"] = 120,
     json: Json = False,
     no_cache: NoCache = False,
     reading: ReadLimits = DEFAULT_READ_LIMITS,
 ) -> None:
-    """Answer questions about a document in sentences, and show the passages the answers rest on.
+    """Answer questions about a document in full sentences, and show the passages used.
 
-    The passages are found as vcc ask finds answers; a language model then reads them. A small one can be wrong where
-    the passages are right: read them.
+    Passages are found as in vcc ask; a language model then writes the answer from them. A small model can be wrong
+    even if the passages are right: check them.
     """
     if context < 64:
         raise UsageError(f"--context is {context}: it must be at least 64 tokens")
@@ -64,7 +64,7 @@ def chat(
     if prompted:
         return converse(talk)
     said: list[Said] = []
-    for one in question:  # each by itself, as vcc ask does: a small model mixes up what was said before
+    for one in question:  # without history, as in vcc ask: a small model mixes it up
         said += talk.ask(one).said
         if not json:
             show(Console(highlight=False), document.content, said[-1])
@@ -73,11 +73,11 @@ def chat(
 
 
 def converse(talk: "Talk") -> None:
-    """One question after the other until an empty line; the words appear as they are written."""
+    """Answer questions at a prompt until an empty line, printing words as they are generated."""
     from transformers import TextStreamer
 
     console = Console(highlight=False)
-    console.print(f"{printable(talk.document.title)}. An empty line ends.", markup=False)
+    console.print(f"{printable(talk.document.title)}. An empty line quits.", markup=False)
     while question := prompt():
         check_questions([question])
         streamer = TextStreamer(talk.model.tokenizer, skip_prompt=True, skip_special_tokens=True)
@@ -97,10 +97,10 @@ def show(console: Console, content: "Text", said: "Said") -> None:
 
 
 def show_passages(console: Console, content: "Text", said: "Said") -> None:
-    """What the answer rests on: of each passage the sentence that seems to answer, lit where it does."""
+    """Print the passages used: the best sentence of each, with its answer highlighted."""
     if said.unfounded:
         words = printable(", ".join(said.unfounded))
-        print_indented(console, Styled(f"in none of the passages: {words}", style="yellow"), 2)
+        print_indented(console, Styled(f"not in the passages: {words}", style="yellow"), 2)
     for number, passage in enumerate(said.passages, 1):
         head = Styled.assemble((f"[{number}] ", "dim"), score_text(passage.score), (f"  {passage.part}", "dim"))
         print_indented(console, head, 2)

@@ -25,24 +25,24 @@ from vcc.train.watch import say
 
 
 def evaluate(
-    task: Annotated[Task, TASKS, "what to answer"],
+    task: Annotated[Task, TASKS, "task"],
     model: ModelChoice,
-    head: Annotated[Head | None, "kind of answer; unless given, the task's first that fits the model"] = None,
-    split: Annotated[Split, "which examples"] = "validation",
+    head: Annotated[Head | None, "kind of answer (default: the task's first that fits the model)"] = None,
+    split: Annotated[Split, "dataset split"] = "validation",
     length: Annotated[
-        int | None, "tokens of an input; unless given, the run's or the task's; more is cut, and counted"
+        int | None, "maximum input tokens (default: the run's or the task's); truncated inputs are counted"
     ] = None,
-    data: Annotated[str | None, "file, folder or hub name; unless given, $VCC_DATA or the task's hub name"] = None,
-    examples: Annotated[int | None, "use only this many, drawn at random"] = None,
-    batch_size: Annotated[int, "examples at a time on each device"] = 8,
+    data: Annotated[str | None, "file, folder or hub name (default: $VCC_DATA or the task's hub name)"] = None,
+    examples: Annotated[int | None, "random sample of this many examples"] = None,
+    batch_size: Annotated[int, "examples per batch and device"] = 8,
     precision: Annotated[Literal["auto", "fp32", "bf16", "fp16"], "auto: bf16 on a GPU, fp32 on a CPU"] = "auto",
     device: Annotated[Literal["auto", "cpu"], "auto: the GPU if there is one"] = "auto",
     compile: Annotated[bool, "compile the model; the first batch of each length takes a minute"] = False,
-    out: Annotated[Path | None, "folder for metrics.json and predictions.jsonl; unless given, beside the model"] = None,
+    out: Annotated[Path | None, "output folder for metrics.json and predictions.jsonl (default: the model's)"] = None,
 ) -> dict[str, float]:
-    """Evaluate a model on a task: a table of its metrics with their 95% intervals, and every answer in a file.
+    """Evaluate a model on a task: print its metrics with 95% intervals and write every prediction to a file.
 
-    A model that `finetune` made is evaluated as it was trained, with VCC or without, unless options say otherwise.
+    By default a model made by `finetune` is evaluated with the settings of its training, with or without VCC.
     """
     from accelerate import PartialState
 
@@ -54,7 +54,7 @@ def evaluate(
     task = counting(task, tokenizer, head)
     chosen = some_of(task.load(split, data), examples)
     if not len(chosen):
-        raise UsageError(f"the {split} split of {task.name} has no example")
+        raise UsageError(f"the {split} split of {task.name} has no examples")
     length = length or known.get("length") or task.recipe(head).length
     for option in task.options:
         trained, here = known.get(f"task_{option}"), getattr(task, option)
@@ -99,7 +99,7 @@ def evaluate(
             "compressed": asdict(share) if share.inputs else None,
         }
         if kept := keep_earlier(folder):
-            say(f"kept from before: {', '.join(map(str, kept))}")
+            say(f"earlier results kept: {', '.join(map(str, kept))}")
         write_scores(folder, settings, metrics, predictions, chosen)
         say(f"written: {folder}/metrics.json, {folder}/predictions.jsonl")
     return metrics

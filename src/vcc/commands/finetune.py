@@ -17,24 +17,24 @@ from vcc.train.record import FinetuneRecord
 from vcc.train.run import Training, fit, settle
 from vcc.train.watch import say
 
-SAMPLE = 500  # examples looked at for the report on truncation before training
+SAMPLE = 500  # examples in the report on truncation before training
 
 
 def finetune(
-    task: Annotated[Task, TASKS, "what to learn"],
+    task: Annotated[Task, TASKS, "task"],
     model: ModelChoice,
     training: Training,
-    head: Annotated[Head | None, "kind of answer; unless given, the task's first that fits the model"] = None,
-    length: Annotated[int | None, "tokens of an input; unless given, the task's; more is cut, and counted"] = None,
-    data: Annotated[str | None, "file, folder or hub name; unless given, $VCC_DATA or the task's hub name"] = None,
-    examples: Annotated[int | None, "use only this many training examples, drawn at random"] = None,
-    max_choices: Annotated[int | None, "train with at most this many choices of each question"] = None,
+    head: Annotated[Head | None, "kind of answer (default: the task's first that fits the model)"] = None,
+    length: Annotated[int | None, "maximum input tokens (default: the task's); truncated inputs are counted"] = None,
+    data: Annotated[str | None, "file, folder or hub name (default: $VCC_DATA or the task's hub name)"] = None,
+    examples: Annotated[int | None, "random sample of this many training examples"] = None,
+    max_choices: Annotated[int | None, "maximum choices per question in training"] = None,
     eval_every: Annotated[int | None, "steps between evaluations on the validation split"] = None,
-    eval_examples: Annotated[int, "validation examples of such an evaluation"] = 200,
+    eval_examples: Annotated[int, "validation examples per evaluation"] = 200,
 ) -> Path:
-    """Fine-tune a model on a task, with the paper's settings unless others are given.
+    """Fine-tune a model on a task, by default with the paper's settings.
 
-    The run can be stopped at any moment, even by a power cut, and goes on with --resume to the same result.
+    A run can stop at any moment, even by a power cut. --resume continues it to the same result.
     """
     at_least(
         1,
@@ -58,7 +58,7 @@ def finetune(
     answering = Answering.of(network, tokenizer, head, length)
     sample = [tokenize(chosen[i]) for i in range(0, len(chosen), max(1, len(chosen) // SAMPLE))]
     say(f"task {task.name}, head {head}, inputs of at most {length:,} tokens; {described(network)}")
-    say(f"training examples: {len(chosen):,}; of {len(sample):,} looked at, {TruncationReport.of(sample)}")
+    say(f"training examples: {len(chosen):,}; in a sample of {len(sample):,}, {TruncationReport.of(sample)}")
 
     evaluation = None
     if eval_every:

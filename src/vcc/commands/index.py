@@ -1,4 +1,4 @@
-"""`vcc index`: read documents ahead, and look after what is kept of them."""
+"""`vcc index`: read documents in advance, list and remove indexes."""
 
 import os
 import time
@@ -18,20 +18,20 @@ from vcc.printable import printable
 
 
 def index(
-    file: Annotated[tuple[str, ...], "documents to read, as for vcc ask; each document of a folder by itself"],
-    list: Annotated[bool, "show the indexes and their sizes"] = False,
+    file: Annotated[tuple[str, ...], "documents or folders to index"],
+    list: Annotated[bool, "list the indexes with their sizes"] = False,
     clear: Annotated[bool, "remove all indexes"] = False,
     model: Model = None,
     reading: ReadLimits = DEFAULT_READ_LIMITS,
     fleet: FleetOptions = NO_FLEET,
 ) -> None:
-    """Read documents once and keep what asking needs, so that every question is fast.
+    """Read documents once and keep their indexes, to answer later questions quickly.
 
-    Of a folder, each document is read by itself, by as many processes as there are processors; vcc ask FOLDER then
-    finds the documents that answer best. A run that was stopped goes on where it was.
+    A folder gets one index per document, made by one process per CPU or GPU; vcc ask FOLDER then asks the
+    best-matching documents. A stopped run resumes when started again.
     """
     if sum((bool(file), list, clear)) != 1:
-        raise UsageError("name documents to read, or give one of --list and --clear")
+        raise UsageError("name documents, or give one of --list and --clear")
     store, console = default_store(not_kept), Console(highlight=False)
     if list:
         show(store)
@@ -42,24 +42,26 @@ def index(
         for source in file:
             index_collection(source, model, reading, fleet, store)
     else:
-        texts = [read_file(name, reading) for name in file]  # all before the first is indexed: one may be missing
+        texts = [
+            read_file(name, reading) for name in file
+        ]  # all before the first is indexed: a missing file fails early
         for text in texts:
             console.print(keep(store, text, model), markup=False, soft_wrap=True)
 
 
 def keep(store: Store, text: Text, model: str | None) -> str:
-    """Index one text, if it is not yet: one line about it."""
+    """Index one text if needed, and return one line about it."""
     start = time.perf_counter()
     with bar("reading", "tokens") as progress:
         made = Document(text, model, store).index(progress=progress)
     seconds = time.perf_counter() - start
-    speed = f"read in {seconds:.1f} s, {made.tokens / seconds:,.0f} tokens/s" if made.seconds else "was read before"
+    speed = f"read in {seconds:.1f} s, {made.tokens / seconds:,.0f} tokens/s" if made.seconds else "already indexed"
     assert made.folder is not None
     return f"{text.title}: {made.tokens:,} tokens, {speed}, {decimal(size_of(made.folder))} on disk"
 
 
 def show(store: Store) -> None:
-    """All indexes, and the room they take. Plain lines: a table of many thousands would take minutes to lay out."""
+    """Print all indexes with their sizes, as plain lines: a table of thousands takes minutes to lay out."""
     entries = store.entries()
     lines = [
         f"{entry.tokens:>13,}  {decimal(entry.size):>9}  {entry.title}"

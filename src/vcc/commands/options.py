@@ -1,14 +1,14 @@
 """A command line from a typed function: its signature gives the options, its docstring the help.
 
-- A parameter without a default is positional; a tuple then takes any number of words.
+- A parameter without a default is positional; a tuple takes any number of words.
 - A parameter whose type is a dataclass gives one option per field.
 - `Annotated[dict[str, Any], Settings]`, where Settings is a dataclass, gives one option per field of Settings; the dict
   holds those that were given. It may be a parameter, a field of such a dataclass, or `**given`, then annotated with
   `Annotated[Any, Settings]`.
-- A parameter whose annotation carries a registry (name -> constructor) takes one of its names, first on the line, and
-  adds what the constructed value lists as its `options`, as `--task-seed` where the recipe has a `--seed` of its own.
+- A parameter annotated with a registry (name -> constructor) takes one of its names, first on the line. It adds the
+  `options` of the constructed value, such as `--task-seed` if the recipe already has a `--seed`.
 
-`Annotated[type, "help"]` says what a parameter or field is for. Unknown options are errors.
+`Annotated[type, "help"]` is the help text of a parameter or field. Unknown options are errors.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from vcc.errors import UsageError
 from vcc.printable import printable
 
 MISSING = inspect.Parameter.empty
-Take = Callable[[dict[str, Any]], Any]  # from all that was on the line, the value of one parameter
+Take = Callable[[dict[str, Any]], Any]  # from all parsed values, the value of one parameter
 
 
 def call(function: Callable[..., Any], arguments: Sequence[str], program: str) -> Any:
@@ -61,7 +61,7 @@ def call(function: Callable[..., Any], arguments: Sequence[str], program: str) -
     needed = [action for action in parser._actions if action.required]
     shown = [f"{a.option_strings[0]} {a.metavar}" if a.option_strings else str(a.metavar) for a in needed]
     parser.usage = " ".join([program, *sorted(shown, key=lambda text: text.startswith("--")), "[options]"])
-    # Where any number of words is taken, they may stand on both sides of an option: vcc ask FILE --top 1 "Q".
+    # Words of a tuple may stand on both sides of an option: vcc ask FILE --top 1 "Q".
     words = any(action.nargs == "*" for action in parser._actions)
     values = vars((parser.parse_intermixed_args if words else parser.parse_args)(arguments))
     if late := registries.keys() - takes.keys():
@@ -76,21 +76,21 @@ def call(function: Callable[..., Any], arguments: Sequence[str], program: str) -
 
 
 class Parser(argparse.ArgumentParser):
-    """Repeats what was typed wrongly in a form that a terminal shows and does not obey."""
+    """A parser whose error messages contain no control characters."""
 
     def error(self, message: str) -> NoReturn:
         super().error(printable(message))
 
 
 def at_least(least: int, **given: float | None) -> None:
-    """Refuse numbers below `least`, by the names of their options; None stands for what was not given."""
+    """Raise for numbers below `least`, with the names of their options; None means not given."""
     for name, value in given.items():
         if value is not None and not value >= least:
             raise UsageError(f"--{name.replace('_', '-')} is {value}: it must be at least {least}")
 
 
 def _section(parser: argparse.ArgumentParser, kind: Any) -> Any:
-    """The part of the help that belongs to a dataclass, headed by its docstring's first sentence."""
+    """The help section of a dataclass, headed by its docstring's first sentence."""
     title, _, rest = (inspect.getdoc(kind) or kind.__name__).partition(".")
     return parser.add_argument_group(title.lower(), rest.strip())
 
@@ -114,7 +114,7 @@ def _add_fields(section: Any, kind: Any) -> Take:
 
 
 def _add_overrides(section: Any, kind: Any) -> Take:
-    """One option per field of a dataclass, none of them with a default; a dict of those that were given."""
+    """One option per field of a dataclass, without defaults; a dict of those that were given."""
     hints = get_type_hints(kind, include_extras=True)
     names = [field.name for field in dataclasses.fields(kind)]
     for name in names:
@@ -124,7 +124,7 @@ def _add_overrides(section: Any, kind: Any) -> Take:
 
 
 def _add_options(parser: argparse.ArgumentParser, parameter: str, registry: Mapping[str, Any], choice: str) -> Take:
-    """The options of what the registry makes, with its own values as defaults."""
+    """The options of the value that the registry makes, with its own values as defaults."""
     made = registry[choice]()
     taken = {action.dest for action in parser._actions}
     names = {name: f"{parameter}_{name}" if name in taken else name for name in made.options}
@@ -141,7 +141,7 @@ def _add(parser: Any, name: str, kind: Any, default: Any, text: str, positional:
     text = text.replace("%", "%%")
     if default is MISSING and positional:
         several: dict[str, Any] = {}
-        if get_origin(_plain(kind)) is tuple:  # the words of the line as they are; a comma may stand inside one
+        if get_origin(_plain(kind)) is tuple:  # words are taken as they are: they may contain commas
             read, several = _reader(get_args(_plain(kind))[0])[0], {"nargs": "*"}
         parser.add_argument(name, type=read, metavar=name.upper(), help=text, **several)
         return
@@ -216,12 +216,12 @@ def _reader(kind: Any) -> tuple[Callable[[str], Any], str]:
 
 def _read_whole(text: str) -> int:
     value = int(text)
-    if not -(2**63) < value < 2**63:  # no library counts further
+    if not -(2**63) < value < 2**63:  # the range of int64
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is too large: it must be less than 2^63")
     return value
 
 
-_read_whole.__name__ = "int"  # what the parser calls it where it is none
+_read_whole.__name__ = "int"  # the type's name in the parser's errors
 
 
 def _read_finite(text: str) -> float:

@@ -31,33 +31,33 @@ from vcc.train.record import PretrainRecord
 from vcc.train.run import Training, fit, settle
 from vcc.train.watch import say
 
-ENDLESS = 2**62  # sequences a run may ask for: the corpus is read again and again
-HELD_OUT_SEED = 0  # of the masks that perplexity is measured with: the same for every run
+ENDLESS = 2**62  # the corpus is repeated as often as a run needs
+HELD_OUT_SEED = 0  # perplexity is measured with the same masks in every run
 Preset = Literal["roberta-512", "vcc", "vcc-150k", "vcc-star", "baseline", "t5"]
 
 
 def pretrain(
-    data: Annotated[str, "text to learn from: a file or folder (text, JSON lines, Parquet), or a hub name"],
+    data: Annotated[str, "training text: a file or folder (text, JSON lines, Parquet) or a hub name"],
     model: ModelChoice,
     training: Training,
-    preset: Annotated[Preset | None, "a pretraining of the paper, whose values are the defaults of the rest"] = None,
-    length: Annotated[int | None, "tokens of a sequence, filled with documents end to end; else the preset's"] = None,
-    mask_ratio: Annotated[float | None, "share of tokens to hide; unless given, the preset's"] = None,
-    mean_span: Annotated[float, "encoder-decoder: tokens hidden by one sentinel, on average"] = 3.0,
-    cluster_window: Annotated[int | None, "encoder: hide tokens in a few windows of this size, not everywhere"] = None,
-    cluster_density: Annotated[float, "encoder: share of such a window that is hidden"] = 0.3,
-    field: Annotated[str, "name of the field with the text, in JSON lines and Parquet"] = "text",
-    tokens_per_byte: Annotated[float, "drop parts of the data that need more tokens than this a byte"] = 0.3,
-    prepared: Annotated[Path | None, "folder for the tokenized data; unless given, inside --out"] = None,
-    eval_every: Annotated[int | None, "steps between measurements of perplexity on documents that are held out"] = None,
-    eval_sequences: Annotated[int, "sequences of such a measurement"] = 100,
-    held_out: Annotated[float, "share of the documents that are held out for it"] = 0.01,
+    preset: Annotated[Preset | None, "one of the paper's pretrainings, for the defaults of the other options"] = None,
+    length: Annotated[int | None, "tokens per sequence, packed with documents (default: the preset's)"] = None,
+    mask_ratio: Annotated[float | None, "share of tokens to mask (default: the preset's)"] = None,
+    mean_span: Annotated[float, "encoder-decoder: mean tokens per masked span"] = 3.0,
+    cluster_window: Annotated[int | None, "encoder: mask only inside a few windows of this size"] = None,
+    cluster_density: Annotated[float, "encoder: share of masked tokens in such a window"] = 0.3,
+    field: Annotated[str, "text field of JSON lines and Parquet"] = "text",
+    tokens_per_byte: Annotated[float, "drop data with more tokens per byte than this"] = 0.3,
+    prepared: Annotated[Path | None, "folder for the tokenized data (default: inside --out)"] = None,
+    eval_every: Annotated[int | None, "steps between measurements of held-out perplexity"] = None,
+    eval_sequences: Annotated[int, "sequences per measurement"] = 100,
+    held_out: Annotated[float, "share of documents held out for it"] = 0.01,
 ) -> Path:
-    """Pretrain a model on long sequences, so that it learns to read compressed ones; with the paper's settings.
+    """Pretrain a model on long compressed sequences, with the paper's settings.
 
-    Encoders learn to fill in masked tokens, encoder-decoders to write what sentinels hide; the masked tokens and the
-    sentinels are the VIPs. Presets: roberta-512 (from nothing), vcc, vcc-150k, vcc-star (the paper's VCC*), baseline
-    (without VCC, at 4K), t5. Unless given, vcc for an encoder and t5 for an encoder-decoder.
+    Encoders learn masked language modelling, encoder-decoders span corruption; masked tokens and sentinels are the
+    VIPs. Presets: roberta-512 (from scratch), vcc, vcc-150k, vcc-star (the paper's VCC*), baseline (without VCC, at
+    4K), t5. The default is vcc for an encoder and t5 for an encoder-decoder.
     """
     from accelerate import PartialState
 
@@ -65,7 +65,7 @@ def pretrain(
     at_least(1, eval_every=eval_every, eval_sequences=eval_sequences)
     for name, share in (("mask-ratio", mask_ratio), ("cluster-density", cluster_density), ("held-out", held_out)):
         if share is not None and not 0 < share < 1:
-            raise UsageError(f"--{name} is {share}: it must lie between 0 and 1")
+            raise UsageError(f"--{name} is {share}: it must be between 0 and 1")
     if not tokens_per_byte > 0:
         raise UsageError(f"--tokens-per-byte is {tokens_per_byte}: it must be greater than 0")
     quiet()
@@ -99,8 +99,8 @@ def pretrain(
     auto_class = AutoModelForSeq2SeqLM if writes else AutoModelForMaskedLM
     usual = suggested.compression_for(layers_of(model)) if suggested.compression else None
     network = load_model(model, auto_class, length, settled.seed, tokenizer, new_head=True, compression=usual)
-    say(f"{ratio:.1%} of the tokens are hidden; {described(network)}")
-    vips = vip_name(network) if isinstance(network, Wrapped) else None  # masked words are nobody else's global tokens
+    say(f"{ratio:.1%} of the tokens are masked; {described(network)}")
+    vips = vip_name(network) if isinstance(network, Wrapped) else None  # only VCC treats masked tokens as global
     learning = Filling(writes, tokenizer.pad_token_id, vips, padding(network, length))
     perplexity = None
     if held is not None:

@@ -1,4 +1,4 @@
-"""`vcc reproduce`, which runs in a checkout: its options and all of its work are in the folder `reproduction/`."""
+"""`vcc reproduce`: runs in a checkout; its code is in `reproduction/`."""
 
 import functools
 from typing import Any
@@ -10,5 +10,5 @@ command = research("command", "vcc reproduce")
 
 @functools.wraps(command.reproduce)
 def reproduce(**given: Any) -> None:
-    """Reproduce tables and figures of the paper: Markdown, JSON and a picture each, the paper's numbers beside ours."""
+    """Reproduce the paper's tables and figures as Markdown, JSON and pictures, with the paper's numbers beside ours."""
     command.reproduce(**given)

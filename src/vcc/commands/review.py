@@ -1,4 +1,4 @@
-"""`vcc review`: the clauses a lawyer looks for, or the reader's own questions, in one contract or in many."""
+"""`vcc review`: find clauses, or answers to your own questions, in one or many contracts."""
 
 import os
 from collections.abc import Sequence
@@ -39,13 +39,15 @@ from vcc.errors import Failure, UsageError
 if TYPE_CHECKING:
     from vcc.fleet.sources import Item
 
-Files = Annotated[tuple[str, ...], "contracts: text, Markdown, HTML, PDF, DOCX, EPUB, - for standard input, or folders"]
+Files = Annotated[
+    tuple[str, ...], "contracts (text, Markdown, HTML, PDF, DOCX, EPUB), folders, or - for standard input"
+]
 
 
 def review(
     file: Files,
-    questions: Annotated[Path | None, "your own questions, as .yaml or .csv, instead of the 41 clauses"] = None,
-    out: Annotated[Path | None, "write a table to this file: .xlsx or .csv, a row a contract; or .parquet"] = None,
+    questions: Annotated[Path | None, "your own questions (.yaml or .csv) instead of the 41 clauses"] = None,
+    out: Annotated[Path | None, "table to write: .xlsx or .csv (one row per contract) or .parquet"] = None,
     top: Top = 1,
     json: Json = False,
     html: Page = None,
@@ -54,15 +56,14 @@ def review(
     reading: ReadLimits = DEFAULT_READ_LIMITS,
     fleet: FleetOptions = NO_FLEET,
 ) -> None:
-    """Find the 41 kinds of clauses of CUAD, or answers to your own questions, in one contract or in many.
+    """Find CUAD's 41 kinds of clauses, or answers to your own questions, in one or many contracts.
 
-    One contract becomes a table and a page beside the whole text: unless --html names another file, it is written to
-    the current folder as NAME.review.html; with --json or --out, only where --html asks for it. Several contracts, or
-    a folder of them, become one table: a row for each contract, a column for each question. --out keeps it as a
-    spreadsheet with the sentences as comments.
+    One contract gives a table and a page with the whole text, NAME.review.html in the current folder unless --html
+    names another file. With --json or --out, the page is written only with --html. Several contracts or a folder give
+    one table: a row per contract, a column per question. --out writes it as a spreadsheet, with sentences as comments.
 
-    A hundred thousand contracts are work for many processes: any option of "many documents" below sets them to it. A
-    run that was stopped goes on where it was, and one with more contracts does the new ones.
+    For thousands of contracts, use the many-documents options below. A stopped run resumes when started again, and new
+    contracts can be added to it.
     """
     check_top(top)
     check_folder(html, out)
@@ -76,7 +77,7 @@ def review(
     if len(file) == 1 and not os.path.isdir(file[0]):
         table = review_with_page(file[0], asked, top, json, html, out, model, no_cache, reading)
     elif html is not None:
-        raise UsageError(f"--html is {html}: a page shows one contract; --out keeps the table of several")
+        raise UsageError(f"--html is {html}: a page shows one contract; use --out for several")
     else:
         from vcc.documents.store import default_store
 
@@ -93,7 +94,7 @@ def review(
     failed = [row.document for row in table.rows if row.error]
     if len(failed) == len(table.rows):
         raise Failure("no contract could be read")
-    if named := [name for name in failed if name in file]:  # what a folder holds is another matter
+    if named := [name for name in failed if name in file]:  # files found in a folder do not count
         raise Failure(f"{len(named)} of {len(file)} could not be read: {', '.join(named[:3])}")
 
 
@@ -108,7 +109,7 @@ def review_with_page(
     no_cache: bool,
     reading: ReadLimits,
 ) -> ReviewTable:
-    """One contract: on the terminal, and as a page beside its whole text."""
+    """Review one contract on the terminal and as a page with its whole text."""
     document = open_document(file, model, no_cache, reading)
     replies, facts = replies_of(document, asked, top)
     if html is None and out is None and not json:
@@ -128,8 +129,8 @@ def replies_of(document: Document, asked: Sequence[Question], top: int) -> tuple
 
 
 def contracts(files: Sequence[str], reading: ReadLimits) -> "list[Item]":
-    """The contracts under the names of their rows: the path as given, or for those of a folder as it is inside it. One
-    that is missing is among them, and becomes a row that says so."""
+    """The contracts with the names of their rows: the path as given, or for a folder the path inside it. A missing file
+    is included: its row shows the error."""
     from vcc.fleet.sources import Item, find_items
 
     found: dict[str, Item] = {}

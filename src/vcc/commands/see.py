@@ -1,4 +1,4 @@
-"""`vcc see`: what each layer opened for a question, over the length of the document."""
+"""`vcc see`: a heat map of what each layer opened for a question."""
 
 from pathlib import Path
 from typing import Annotated
@@ -33,11 +33,11 @@ from vcc.errors import UsageError
 
 def see(
     file: File,
-    question: Annotated[str, "what to ask"],
+    question: Annotated[str, "question"],
     top: Top = 3,
     json: Json = False,
     html: Page = None,
-    png: Annotated[Path | None, "write a figure for a paper to this file"] = None,
+    png: Annotated[Path | None, "figure to write, for a paper"] = None,
     model: Model = None,
     no_cache: NoCache = False,
     reading: ReadLimits = DEFAULT_READ_LIMITS,

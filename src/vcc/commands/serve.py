@@ -14,24 +14,24 @@ TOKEN = "VCC_TOKEN"
 
 
 def serve(
-    host: Annotated[str, "address to listen at; another than this machine's own needs a token"] = "127.0.0.1",
-    port: Annotated[int, "port to listen at; 0 takes a free one"] = 8756,
-    token: Annotated[str | None, f"what every request must carry; better in the environment, as {TOKEN}"] = None,
-    folder: Annotated[Path | None, "where documents and indexes are kept; unless given, in the user's cache"] = None,
+    host: Annotated[str, "address to listen on; other than the local host needs a token"] = "127.0.0.1",
+    port: Annotated[int, "port to listen on; 0 chooses a free one"] = 8756,
+    token: Annotated[str | None, f"token that every request must carry; safer in the environment, as {TOKEN}"] = None,
+    folder: Annotated[Path | None, "folder for documents and indexes (default: in the user's cache)"] = None,
     model: Model = None,
-    max_size: Annotated[float, "largest file in MB"] = 50,
-    max_pages: Annotated[int, "most pages of a document"] = 2_000,
-    max_tokens: Annotated[int, "most tokens of a document"] = 1_000_000,
-    max_questions: Annotated[int, "most questions in a request"] = 100,
-    max_requests: Annotated[int, "most requests at once"] = 64,
-    wait: Annotated[float, "seconds that a call waits for its result before it answers 504"] = 120,
-    body: Annotated[float, "seconds that a request may take to arrive"] = 60,
-    reading: Annotated[float, "seconds that a file may take to become text"] = 120,
-    readers: Annotated[int, "files that are read at the same time, each in a process of its own"] = 2,
-    keep_size: Annotated[float, "most MB that are kept in the folder"] = 10_000,
+    max_size: Annotated[float, "maximum file size in MB"] = 50,
+    max_pages: Annotated[int, "maximum pages per document"] = 2_000,
+    max_tokens: Annotated[int, "maximum tokens per document"] = 1_000_000,
+    max_questions: Annotated[int, "maximum questions per request"] = 100,
+    max_requests: Annotated[int, "maximum concurrent requests"] = 64,
+    wait: Annotated[float, "seconds before a waiting call returns 504"] = 120,
+    body: Annotated[float, "maximum seconds to receive a request"] = 60,
+    reading: Annotated[float, "maximum seconds to read a file"] = 120,
+    readers: Annotated[int, "files read concurrently, each in its own process"] = 2,
+    keep_size: Annotated[float, "maximum size of the folder in MB"] = 10_000,
     keep_hours: Annotated[float, "hours after which a document is deleted"] = 720,
 ) -> None:
-    """Serve a page and an HTTP interface: upload documents, ask them, review them, see answers on their pages."""
+    """Serve a web page and an HTTP API: upload, ask and review documents, and see answers on their pages."""
     try:
         import uvicorn
 
@@ -64,7 +64,7 @@ def serve(
         make_app(settings),
         host=settings.host,
         port=settings.port,
-        access_log=False,  # its lines hold what users write; the guard has its own
+        access_log=False,  # its lines contain user input; the guard writes its own
         log_level="warning",
         server_header=False,
         date_header=False,
@@ -81,7 +81,7 @@ def serve(
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens; opened here so that its port is known, and told, before anyone can miss it."""
+    """A listening socket, opened here to print its port before the server starts."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
         opened = socket.socket(family, kind, protocol)
@@ -89,5 +89,5 @@ def listening(host: str, port: int) -> socket.socket:
         opened.bind(address)
         opened.listen(512)
     except OSError as error:
-        raise UsageError(f"cannot listen at {host}, port {port}: {error.strerror or error}") from error
+        raise UsageError(f"cannot listen on {host}, port {port}: {error.strerror or error}") from error
     return opened

@@ -11,7 +11,7 @@ from vcc.tasks import TASKS
 from vcc.tasks.paper import COMPRESSION, Compression, Result
 from vcc.tasks.task import Task
 
-WIDTH = 220  # a terminal that is narrower wraps lines; a table squeezed into 80 columns cannot be read
+WIDTH = 220  # wide tables wrap in a narrow terminal; squeezed into 80 columns they are unreadable
 
 
 def list_tasks(
@@ -21,14 +21,14 @@ def list_tasks(
     console = Console(width=WIDTH, soft_wrap=True)
     if results is not None:
         if results not in TASKS:
-            raise UsageError(f"there is no task {results!r}: it must be one of {', '.join(TASKS)}")
+            raise UsageError(f"unknown task {results!r}: it must be one of {', '.join(TASKS)}")
         console.print(result_table(TASKS[results]()))
         return
     console.print(task_table())
     console.print(compression_line())
     console.print(
-        "* the paper has no row for it: values of its nearest task. Where it searched, the first is the "
-        "default.\nVCC in the paper: its best. All its results on a task: vcc tasks --results TASK"
+        "* not in the paper: values of its nearest task. Where the paper searched, the first value is the "
+        "default.\nVCC in the paper: best result. All results on a task: vcc tasks --results TASK"
     )
 
 
@@ -81,8 +81,8 @@ def compression_line() -> str:
     ]
     windows = ", ".join(f"{first} of {layers}" for layers, first in WINDOW_LAYERS.items())
     return (
-        "k/h: tokens of a segment, segments opened, and who says so: the paper, its authors' released code, or we.\n"
-        f"Beyond a task's length, for inputs up to {', '.join(shown)}\n"
+        "k/h: tokens per segment, segments opened, and the source: the paper, its authors' released code, or us.\n"
+        f"For inputs longer than a task's, up to {', '.join(shown)}\n"
         f"Layers on windows of 512 tokens: the first {windows}, else a third."
     )
 

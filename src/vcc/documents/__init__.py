@@ -1,4 +1,4 @@
-"""Read a file, ask questions of it, and show what was found and what was read."""
+"""Read documents, ask them questions, and show the answers."""
 
 from vcc.documents.answer import Answer, Reply
 from vcc.documents.document import Document, read_document

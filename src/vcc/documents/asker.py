@@ -1,4 +1,4 @@
-"""Ask a document: it is read once into an `Index`, and every question is a small pass over that."""
+"""Ask a document: it is read once into an `Index`; each question is a small pass over it."""
 
 import time
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from vcc.encode import Step
 from vcc.errors import ModelError, UsageError
 from vcc.qa.model import Asked, Progress, QaModel, no_progress
 
-UNLIKELY = 0.01  # a second answer with a smaller score is none
+UNLIKELY = 0.01  # further answers with a smaller score are dropped
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class Asker:
         object.__setattr__(self, "qa", QaModel(self.model, self.tokenizer))  # raises if they do not fit
 
     def index(self, document: Text, progress: Progress = no_progress, place: TemporaryFolder | None = None) -> Index:
-        """Read the whole document. Where it is too long for memory, the index is written to `place`."""
+        """Read the whole document. If it is too long for memory, the index is written to `place`."""
         return kind_for(document).read(document, self.qa, progress, place)
 
     def replies_to(
@@ -49,9 +49,9 @@ class Asker:
         threshold: float | None = None,
         progress: Progress = no_progress,
     ) -> tuple[tuple[Reply, ...], Facts]:
-        """Answer all questions, as many in a batch as memory allows. A reply without answers: the model finds none.
+        """Answer all questions, in batches that fit into memory. A reply without answers means the model found none.
 
-        `threshold`: how likely an answer must be right, from 0 to 1; unless given, the model's own setting.
+        `threshold`: the lowest score of an answer, from 0 to 1; by default the model's own setting.
         """
         check_wanted(top, threshold)
         start = time.perf_counter()
@@ -59,7 +59,7 @@ class Asker:
         return self.replies(document, index, questions, asked, top, threshold), facts_of(index, asked, start)
 
     def find(self, index: Index, questions: Sequence[str], top: int = 3, progress: Progress = no_progress) -> Asked:
-        """The spans of the document that may answer each question, as tokens."""
+        """The candidate spans for each question, as tokens."""
         return index.spans(self.qa, [self.qa.ids_of(question) for question in questions], top, progress)
 
     def replies(
@@ -71,7 +71,7 @@ class Asker:
         top: int,
         threshold: float | None,
     ) -> tuple[Reply, ...]:
-        """What was found for each question, as a reply."""
+        """Turn the spans found for each question into a reply."""
         found = zip(questions, asked.found, strict=True)
         return tuple(self.reply(document, index, question, spans, top, threshold) for question, spans in found)
 
@@ -84,7 +84,7 @@ class Asker:
         top: int,
         threshold: float | None = None,
     ) -> Reply:
-        """The best spans, each with the probability that it is right; below the threshold the best one is doubtful."""
+        """The best spans with their scores; if none reaches the threshold, the best one as doubtful."""
         if not found:
             return Reply(question, ())
         kind = kind_asked(question)
@@ -111,7 +111,7 @@ class Asker:
 
     @torch.inference_mode()
     def see(self, document: Text, index: Index, question: str, top: int = 3) -> tuple[LayerView, Facts]:
-        """What each compressed layer opened for one question, and how much of its attention each token got."""
+        """What each compressed layer opened for one question, and each token's share of the VIPs' attention."""
         check_can_be_shown(document)
         assert isinstance(index, MemoryIndex)
         start = time.perf_counter()
@@ -120,7 +120,7 @@ class Asker:
         cuts = [step.cut for step in steps if step.cut is not None]
         tree, places = index.tree, self.qa.places(index.tokens)
         if not cuts or len(tree.scales) < 2:
-            raise ModelError(f"the model has no compressed layer: scales={tree.scales}, {self.qa.config}")
+            raise ModelError(f"the model has no compressed layers: scales={tree.scales}, {self.qa.config}")
         opened = [[nodes[0].cpu().numpy() for nodes in cut.opened_nodes] for cut in cuts]
         reading = LayerView(
             question,
@@ -141,9 +141,9 @@ def place(index: Index, span: ScoredSpan) -> tuple[int, int]:
 
 def check_wanted(top: int, threshold: float | None) -> None:
     if top < 1:
-        raise UsageError(f"top {top} must be at least 1")
+        raise UsageError(f"top is {top}: it must be at least 1")
     if threshold is not None and not 0 <= threshold <= 1:
-        raise UsageError(f"threshold {threshold} must be a probability, from 0 to 1")
+        raise UsageError(f"threshold is {threshold}: it must be a probability, from 0 to 1")
 
 
 def facts_of(index: Index, asked: Asked, start: float) -> Facts:

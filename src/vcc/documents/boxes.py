@@ -1,11 +1,11 @@
-"""Where words stand on the pages of a document: 0 to 1 of the page as it is shown, from its top left corner."""
+"""Boxes of words on pages, as fractions of the displayed page from its top left corner."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
 
 class Word(NamedTuple):
-    """The characters start..end - 1 of a text, and their box on a page (1, 2, ...)."""
+    """The characters start..end - 1 of a text and their box on a page (counted from 1)."""
 
     start: int
     end: int
@@ -27,7 +27,7 @@ class Box(NamedTuple):
 
 
 def line_boxes(words: Iterable[Word]) -> tuple[Box, ...]:
-    """One box for each line that the words, in reading order, stand on."""
+    """One box per line of these words, which are in reading order."""
     boxes: list[Box] = []
     for word in words:
         box = Box(*word[2:])
@@ -41,7 +41,7 @@ def line_boxes(words: Iterable[Word]) -> tuple[Box, ...]:
 
 
 def _beside(line: Box, box: Box) -> bool:
-    """Whether a word goes on the line before it: level with it, to its right, and no column away."""
+    """Whether a word continues the line: level with it, to its right, and in the same column."""
     height = min(line.y1 - line.y0, box.y1 - box.y0)
     overlap = min(line.y1, box.y1) - max(line.y0, box.y0)
     gap = box.x0 - line.x1

@@ -1,4 +1,4 @@
-"""A document as Python code sees it: a text, the model that answers, and how that model has read the text."""
+"""The Python interface to a document: its text, the model that answers, and the index."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from vcc.documents.isolated import DEFAULT_SECONDS, read_file_isolated
 from vcc.documents.shipped import load_asker
 from vcc.documents.text import Part, Text
 
-if TYPE_CHECKING:  # they import torch and transformers, which take seconds
+if TYPE_CHECKING:  # importing torch and transformers takes seconds
     from vcc.documents.asker import Asker
     from vcc.documents.facts import Facts
     from vcc.documents.index import Index
@@ -26,10 +26,10 @@ def no_progress(done: int, total: int) -> None:
 
 
 class Document:
-    """A text that can be asked. Each model reads it once, at the first question to it.
+    """A text that can be asked. Each model reads it once, at its first question.
 
-    `model` is the folder of the model that answers where a question names no other; None is the bundled one. `store`
-    keeps indexes on disk; without one they live as long as the document.
+    `model` is the folder of the default model; None is the bundled model. `store` keeps indexes on disk; without it
+    they live as long as the document.
     """
 
     def __init__(self, content: Text, model: str | None = None, store: "Store | None" = None) -> None:
@@ -39,7 +39,7 @@ class Document:
     def __repr__(self) -> str:
         return f"Document({self.title!r}, {len(self.text):,} characters, from {self.source!r})"
 
-    # What the text says of itself.
+    # Properties of the text.
 
     @property
     def text(self) -> str:
@@ -76,18 +76,17 @@ class Document:
     def ask(
         self, question: str, top: int = 3, threshold: float | None = None, model: str | None = None
     ) -> tuple[Answer, ...]:
-        """Return the best answers to one question, each with the probability that it is right; none if the model finds
-        none.
+        """Return the best answers to one question, each with the probability that it is right; it may be empty.
 
-        `threshold`: how likely an answer must be right; unless given, the model's own setting. With 0, the best spans,
-        however unlikely.
+        `threshold` is the lowest score of an answer, by default the model's own setting. With 0, the best spans are
+        returned, however unlikely.
         """
         return self.ask_all([question], top, threshold, model)[0].answers
 
     def ask_all(
         self, questions: Sequence[str], top: int = 3, threshold: float | None = None, model: str | None = None
     ) -> tuple[Reply, ...]:
-        """Answer several questions in a batch, as `ask` does; a reply may hold a doubtful answer as its `nearest`."""
+        """Answer several questions in a batch. If a reply has no answers, `nearest` may be a doubtful one."""
         return self.answer(questions, top, threshold, model)[0]
 
     def answer(
@@ -98,7 +97,7 @@ class Document:
         model: str | None = None,
         progress: "Progress" = no_progress,
     ) -> "tuple[tuple[Reply, ...], Facts]":
-        """As `ask_all`, with the facts of how the document was read and asked."""
+        """Like `ask_all`, with statistics of reading and asking."""
         asker = self.asker(model)
         return self._with_index(
             model, lambda index: asker.replies_to(self.content, index, questions, top, threshold, progress)
@@ -116,11 +115,11 @@ class Document:
         return load_asker(self.model if model is None else model)
 
     def read(self, model: str | None = None, progress: "Progress" = no_progress) -> None:
-        """Let a model read it, now rather than at the first question."""
+        """Read the text with a model now, not at the first question."""
         self.index(model, progress)
 
     def index(self, model: str | None = None, progress: "Progress" = no_progress) -> "Index":
-        """The text as a model has read it; it is read now, if it was not before or if its index was removed since."""
+        """The index of the text for a model; it is made if it is missing or was removed."""
         from vcc.documents.store import Store
 
         folder, store = self.model if model is None else model, self.store or Store(None)
@@ -132,7 +131,7 @@ class Document:
         return self.indexes[folder]
 
     def _with_index(self, model: str | None, work: "Callable[[Index], Got]") -> Got:
-        """Do the work, once more where another process removes the index in the middle of it."""
+        """Do the work, and retry once if another process removed the index meanwhile."""
         from vcc.documents.index import RemovedIndexError
 
         try:
@@ -143,8 +142,8 @@ class Document:
 
 
 def read_document(path: str | Path, limits: Limits = DEFAULT_LIMITS, seconds: float = DEFAULT_SECONDS) -> Document:
-    """Read a file, a folder or "-" for standard input, as a document that can be asked.
+    """Read a file, a folder or standard input ("-") into a document.
 
-    Files are read in a process of their own, each within `seconds`.
+    Each file is read in a separate process and may take `seconds`.
     """
     return Document(read_file_isolated(path, limits, seconds))

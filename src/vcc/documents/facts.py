@@ -1,4 +1,4 @@
-"""How a document was read and asked, for people and for machines."""
+"""Statistics of reading and asking a document."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,18 +6,18 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Facts:
-    """How a document was read and asked."""
+    """Statistics of reading and asking a document."""
 
-    tokens: int  # of the document, all of them read
+    tokens: int  # of the whole document
     questions: int
     rows: tuple[tuple[int, int], ...]  # (layer, rows of document and question it saw), for each compressed layer
-    reading: float  # seconds; 0 where the index was there
+    reading: float  # seconds; 0 if the index existed
     asking: float  # seconds for all questions together
-    passages: int = 0  # read again, in windows, for all questions together
+    passages: int = 0  # of the second look, for all questions together
 
     @property
     def compression(self) -> float:
-        """Tokens a row in the compressed layers."""
+        """Tokens per row in the compressed layers."""
         return self.tokens * len(self.rows) / max(sum(rows for _, rows in self.rows), 1)
 
     def shown(self) -> dict[str, str]:

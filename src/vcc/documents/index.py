@@ -1,7 +1,7 @@
-"""A document as a model has read it, which is all that asking needs: in memory, or on disk where it is too long.
+"""The index of a document: what a model needs to answer questions, in memory or, for long texts, on disk.
 
-The length of the text decides between the two, and no caller needs to know which it is. Each kind knows its own files;
-their folder, and the manifest beside them, are the store's (`vcc.documents.store`).
+The length of the text chooses the kind; callers treat both alike. Each kind writes its own files; their folder and
+manifest belong to the store (`vcc.documents.store`).
 """
 
 import json
@@ -31,7 +31,7 @@ from vcc.files import force, sha256_of
 from vcc.qa.long_tree import SHAPE, LongTree, best_spans_on_disk, read_long
 from vcc.qa.model import Asked, Progress, QaModel, no_progress
 
-LONG = 2_000_000  # characters: beyond, a tree in memory and its copy for a question take gigabytes
+LONG = 2_000_000  # characters; above, a tree in memory and its copy for a question take gigabytes
 PIECE = 2**20  # characters tokenized at a time
 TENSORS, IDS, OFFSETS, MEANS = "index.safetensors", "ids", "offsets", "means"
 NO_TOKENS = "holds no text that the tokenizer knows"
@@ -41,19 +41,19 @@ Floats = NDArray[np.floating]
 
 
 class RemovedIndexError(Failure):
-    """The files of an index were removed while it was in use."""
+    """The files of an index were removed during use."""
 
 
 class TemporaryFolder:
-    """A folder that is removed with this value, unless it was renamed by then."""
+    """A folder that is removed with this object, unless it was renamed before."""
 
     def __init__(self, parent: Path | None = None, prefix: str = "vcc-") -> None:
-        self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))  # only the user may look into it
+        self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))  # readable by the user only
         self.remove = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
 
 class Index(Protocol):
-    """A document as a model has read it."""
+    """A document as read by a model."""
 
     format: ClassVar[int | str]  # of its files
 
@@ -62,7 +62,7 @@ class Index(Protocol):
 
     @property
     def seconds(self) -> float:
-        """That reading took; 0 for an index that was there."""
+        """Time to read the document; 0 for a stored index."""
 
     @property
     def offsets(self) -> Ints:
@@ -74,25 +74,25 @@ class Index(Protocol):
 
     @property
     def folder(self) -> Path | None:
-        """Where it is kept; None: nowhere."""
+        """Where it is stored, if it is."""
 
     def spans(self, qa: QaModel, questions: Sequence[Ints], top: int = 1, progress: Progress = no_progress) -> Asked:
-        """The best spans for each question, as tokens. Raises `RemovedIndexError` where its files are gone."""
+        """The best spans for each question, as tokens. Raises `RemovedIndexError` if its files are gone."""
 
     def write(self, folder: Path) -> dict[str, Any]:
-        """Put its files into a folder; what a manifest must say about them."""
+        """Write its files to a folder and return their entries for the manifest."""
 
     def kept_in(self, folder: Path) -> "Index":
-        """The same index, once its files are in `folder`."""
+        """The same index with its files in `folder`."""
 
 
 @dataclass(frozen=True, eq=False)
 class MemoryIndex:
-    """An index in memory; its files are needed only to open it again."""
+    """An index in memory; its files only serve to open it again."""
 
-    format: ClassVar[int | str] = 3  # raised when the tensors change their meaning
+    format: ClassVar[int | str] = 3  # raised when the tensors' meaning changes
 
-    tree: SegmentTree  # of one sequence: the document and what the tokenizer puts after it
+    tree: SegmentTree  # of one sequence: the document and the special tokens after it
     offsets: Ints
     ids: Ints
     seconds: float
@@ -107,7 +107,7 @@ class MemoryIndex:
     def read(
         cls, text: Text, qa: QaModel, progress: Progress = no_progress, place: TemporaryFolder | None = None
     ) -> "MemoryIndex":
-        """Read a text, some windows at a time."""
+        """Read a text, a batch of windows at a time."""
         start = time.perf_counter()
         tokens = tokenize_text(text.text, qa.tokenizer)
         if not len(tokens.ids):
@@ -123,7 +123,7 @@ class MemoryIndex:
         progress: Progress = no_progress,
         watch: Watch | None = None,
     ) -> Asked:
-        # Some tokenizers give tokens that cover no character of their own.
+        # Some tokens cover no characters of their own.
         blank = self.offsets[:, 0] >= self.offsets[:, 1]
         return qa.best_spans(self.tree, self.ids, questions, top, blank if blank.any() else None, watch, progress)
 
@@ -142,7 +142,7 @@ class MemoryIndex:
 
     @classmethod
     def load(cls, folder: Path, about: Mapping[str, Any], text: Text, device: torch.device) -> "MemoryIndex":
-        """The index in a folder, if every byte is as it was written; else an error of any kind."""
+        """The index in a folder; any error if a byte differs from what was written."""
         if not stat.S_ISREG((folder / TENSORS).lstat().st_mode) or sha256_of(folder / TENSORS) != about["sha256"]:
             raise ValueError(f"{TENSORS} is not what was written")
         parts = load_file(folder / TENSORS, device=str(device))
@@ -157,7 +157,7 @@ class MemoryIndex:
 
 @dataclass(frozen=True, eq=False)
 class DiskIndex:
-    """An index on disk, written and asked piece by piece: of a whole archive of texts, more than memory holds."""
+    """An index on disk, written and asked in pieces: for texts larger than memory."""
 
     format: ClassVar[int | str] = "long 2"
 
@@ -166,7 +166,7 @@ class DiskIndex:
     ids: Ints  # mapped
     seconds: float
     folder: Path | None = None
-    temporary: TemporaryFolder | None = None  # its files are here until they are kept
+    temporary: TemporaryFolder | None = None  # holds its files until they are stored
 
     @property
     def tokens(self) -> int:
@@ -176,7 +176,7 @@ class DiskIndex:
     def read(
         cls, text: Text, qa: QaModel, progress: Progress = no_progress, place: TemporaryFolder | None = None
     ) -> "DiskIndex":
-        """Read a text into the files of `place`: tokens first, then the tree."""
+        """Read a text into files in `place`: first the tokens, then the tree."""
         start, place = time.perf_counter(), place or TemporaryFolder()
         try:
             write_tokens(text, qa, place.path)
@@ -195,10 +195,10 @@ class DiskIndex:
         try:
             return best_spans_on_disk(qa, self.tree, self.ids, questions, top, progress)
         except FileNotFoundError as error:
-            raise RemovedIndexError(f"the index in {self.tree.folder} was removed while it was in use") from error
+            raise RemovedIndexError(f"the index in {self.tree.folder} was removed during use") from error
 
     def write(self, folder: Path) -> dict[str, Any]:
-        """They are there already: an index of gigabytes is written once, in the place it was read into."""
+        """Its files are already there: gigabytes are written only once, where the text was read to."""
         if folder != self.tree.folder:
             raise ValueError(f"the files of an index are in {self.tree.folder} and cannot be written to {folder}")
         return {"sizes": {file.name: file.stat().st_size for file in folder.iterdir()}}
@@ -208,7 +208,7 @@ class DiskIndex:
 
     @classmethod
     def load(cls, folder: Path, about: Mapping[str, Any], text: Text, device: torch.device) -> "DiskIndex":
-        """The index in a folder, if all files have the sizes they were written with; else an error of any kind."""
+        """The index in a folder; any error if the size of a file differs from what was written."""
         for name, size in about["sizes"].items():
             if (folder / name).lstat().st_size != size:
                 raise ValueError(f"{name} is not what was written")
@@ -220,13 +220,13 @@ def kind_for(text: Text) -> type[MemoryIndex] | type[DiskIndex]:
 
 
 def check_can_be_shown(text: Text) -> None:
-    """Before the text is read: what each layer saw is shown for texts that fit into memory."""
+    """Raise if a text is too long for `vcc see`, before it is read."""
     if kind_for(text) is not MemoryIndex:
         raise UsageError(f"{text.source}: {len(text.text):,} characters are too many to show; see a part of it")
 
 
 def write_tokens(text: Text, qa: QaModel, folder: Path) -> None:
-    """Tokens and their offsets as raw numbers, piece by piece."""
+    """Write tokens and offsets as raw numbers, in pieces."""
     number = 0
     with (folder / IDS).open("wb") as ids, (folder / OFFSETS).open("wb") as offsets:
         for start, piece in pieces_of(text.text):
@@ -239,8 +239,7 @@ def write_tokens(text: Text, qa: QaModel, folder: Path) -> None:
 
 
 def pieces_of(text: str) -> Iterator[tuple[int, str]]:
-    """The text in pieces that end at the end of a word, each with its start: tokenizers need many times the memory of
-    their text."""
+    """Pieces of the text that end at word ends, with their starts: tokenizers need many times their text's memory."""
     start = 0
     while start < len(text):
         end = start + PIECE
@@ -252,7 +251,7 @@ def pieces_of(text: str) -> Iterator[tuple[int, str]]:
 
 
 def coarsest_means(folder: Path) -> Floats:
-    """(m, D) the means at the coarsest scale of the index in a folder, of either kind."""
+    """(m, D) the coarsest means of an index in a folder, of either kind."""
     if not (folder / TENSORS).exists():
         shape = json.loads((folder / SHAPE).read_text(encoding="utf-8"))["shapes"][MEANS]
         return np.fromfile(folder / MEANS, np.float32).reshape(shape)
@@ -261,7 +260,7 @@ def coarsest_means(folder: Path) -> Floats:
 
 
 def token_ids(folder: Path) -> Ints:
-    """(n,) the tokens of the index in a folder, of either kind."""
+    """(n,) the tokens of an index in a folder, of either kind."""
     if not (folder / TENSORS).exists():
         return np.fromfile(folder / IDS, np.int32)
     with safe_open(folder / TENSORS, framework="np") as file:

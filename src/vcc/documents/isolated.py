@@ -1,8 +1,8 @@
-"""Read a file in a process of its own, with a deadline and a cap on memory: a hostile file can end only that process.
+"""Read a file in a separate process with a deadline and a memory cap: a hostile file can crash only that process.
 
-The children import no torch, so a parent that holds a model, perhaps on a GPU, can have some at little cost. They are
-started afresh, never forked, kept for the next file, and replaced after a failure. A child sends back JSON: even one
-that a file has taken over cannot run code in the parent.
+Children do not import torch, so they are cheap even beside a model on a GPU. They are spawned, never forked, reused for
+the next file, and replaced after a failure. A child returns JSON: even if a file takes it over, it cannot run code in
+the parent.
 """
 
 import atexit
@@ -28,7 +28,7 @@ from vcc.errors import DocumentError, Failure, is_out_of_memory
 Kind = Literal["crash", "hang", "memory"]
 OUT_OF_MEMORY = b'{"memory": true}'
 STARTING = 120  # seconds a child may take to start, on a busy machine
-LIBRARIES = ("pypdfium2", "markdown_it")  # loaded before memory is counted, where they are installed
+LIBRARIES = ("pypdfium2", "markdown_it")  # imported, if installed, before the memory cap applies
 DEFAULT_SECONDS = 120.0
 DEFAULT_MEMORY = 2**31  # bytes
 MORE = {"hang": ": --seconds allows more, seconds= in Python", "memory": ": --memory allows more"}
@@ -36,7 +36,7 @@ COPIES = 16  # of a large text, as bytes and characters, that reading may hold i
 
 
 class ReadingError(DocumentError):
-    """A file that broke its reader: `kind` says whether that crashed, ran out of time, or out of memory."""
+    """A file made its reader crash, time out or run out of memory; `kind` says which."""
 
     def __init__(self, source: str, rule: str, kind: Kind) -> None:
         super().__init__(source, rule)
@@ -54,10 +54,10 @@ def read_file_isolated(
     memory: int = DEFAULT_MEMORY,
     tell: Callable[[str], None] = warnings.warn,
 ) -> Text:
-    """The text of a file, of standard input for "-", or of a folder, each file of which is read within `seconds`.
+    """The text of a file, of standard input ("-") or of a folder; each file may take `seconds`.
 
-    A file may take `memory` bytes, a large one more. Where no process can be started, files are read in this one, and
-    `tell` is called with the reason.
+    A file may use `memory` bytes, a large one more. If no process can be started, files are read in this one, and
+    `tell` receives the reason.
     """
 
     def read(file: File) -> Text:
@@ -70,24 +70,24 @@ def read_file_isolated(
 
 
 def read_isolated_or_here(file: File, seconds: float, memory: int, tell: Callable[[str], None]) -> Text:
-    """As `read_isolated`, but a large file may take more memory; where no process can be started, it is read here."""
+    """Like `read_isolated`, with more memory for a large file; if no process can be started, it is read here."""
     try:
         return read_isolated(file.data, file.source, file.limits, seconds, max(memory, COPIES * len(file.data)))
     except NoProcessError as error:
-        tell(f"{file.source} is read without a deadline, in this process: {error}")
+        tell(f"{file.source} is read in this process, without a deadline: {error}")
         return text_of(file)
 
 
 def read_isolated(data: bytes, name: str, limits: Limits, seconds: float, memory: int) -> Text:
-    """The text of a file's bytes; `name` is its path, or how messages refer to it.
+    """The text of a file's bytes; `name` is its path, or its name in messages.
 
-    Reading may take `seconds`, and `memory` bytes beyond what the process needs to start. A file that breaks a rule
-    raises a `DocumentError`; one that ends its reader, a `ReadingError`.
+    Reading may take `seconds`, and `memory` bytes beyond what the process needs to start. An unreadable file raises a
+    `DocumentError`; one that crashes its reader, a `ReadingError`.
     """
     child = _take()
     try:
         answer = child.read(data, name, limits, seconds, memory)
-    except BaseException:  # Ctrl-C too: half an answer may be under way
+    except BaseException:  # Ctrl-C too: the pipe may hold half an answer
         child.end()
         raise
     _idle.append(child)
@@ -103,8 +103,8 @@ class Child(ChildProcess):
         super().__init__("vcc.documents.isolated", "serve", STARTING)
 
     def read(self, data: bytes, name: str, limits: Limits, seconds: float, memory: int) -> dict[str, Any]:
-        """A file's text, or the rule that it breaks."""
-        self.wait_until_ready()  # not part of the file's time
+        """A file's text, or the reason why it cannot be read."""
+        self.wait_until_ready()  # does not count towards the file's time
         late = threading.Event()
 
         def stop() -> None:
@@ -122,7 +122,7 @@ class Child(ChildProcess):
             if late.is_set() or code == -signal.SIGALRM:
                 raise ReadingError(name, f"could not be read within {seconds:g} seconds", "hang") from error
             how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-            raise ReadingError(name, f"crashes its reader ({how})", "crash") from error
+            raise ReadingError(name, f"crashed its reader ({how})", "crash") from error
         finally:
             timer.cancel()
         if "memory" in answer:
@@ -130,11 +130,11 @@ class Child(ChildProcess):
         return answer
 
 
-_idle: list[Child] = []  # appending to a list and popping from it are safe among threads
+_idle: list[Child] = []  # append and pop are thread-safe
 
 
 def _take() -> Child:
-    """A child that waits for work, or a new one."""
+    """An idle child, or a new one."""
     while _idle:
         try:
             child = _idle.pop()
@@ -145,23 +145,23 @@ def _take() -> Child:
         child.end()
     try:
         return started(Child)
-    except (OSError, ValueError, Failure) as error:  # ValueError: a system that cannot pass file descriptors on
+    except (OSError, ValueError, Failure) as error:  # ValueError: the system cannot pass file descriptors
         raise NoProcessError(f"no process could be started to read files ({error})") from error
 
 
 def end_children() -> None:
-    """Let all children go that have nothing to do; the next file starts a new one."""
+    """End all idle children; the next file starts a new one."""
     while _idle:
         _idle.pop().end()
 
 
 atexit.register(end_children)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_idle.clear)  # two processes cannot share a child
+    os.register_at_fork(after_in_child=_idle.clear)  # processes cannot share a child
 
 
 def serve(number: int) -> None:
-    """A child's life: files come in by file descriptor `number`, answers go out, until the parent is gone."""
+    """The child's loop: read files from file descriptor `number` and answer, until the parent is gone."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -177,8 +177,8 @@ def serve(number: int) -> None:
                 data = line.recv_bytes()
             except EOFError:
                 return
-            # The parent ends a child that is late. Where the parent itself was killed, the child does so, even from
-            # within a library's code: this signal's default is to end the process.
+            # The parent kills a late child. If the parent itself was killed, this timer's signal ends the child, even
+            # inside a library.
             signal.setitimer(signal.ITIMER_REAL, seconds)
             hard = resource.getrlimit(resource.RLIMIT_AS)[1]
             resource.setrlimit(resource.RLIMIT_AS, (base + memory, hard))
@@ -205,9 +205,9 @@ def _answer(data: bytes, name: str, limits: Limits) -> bytes:
 
 
 def _out_of_memory(error: BaseException | None) -> bool:
-    """Whether memory ran out at the bottom of it: format readers take every error of a library for a broken file."""
+    """Whether it was caused by lack of memory: format readers report any library error as a broken file."""
     while error is not None:
-        unloaded = "failed to map segment" in str(error)  # of a library that was imported only now
+        unloaded = "failed to map segment" in str(error)  # of a library imported just now
         if unloaded or (isinstance(error, Exception) and is_out_of_memory(error)):
             return True
         error = error.__cause__ or error.__context__
@@ -215,7 +215,7 @@ def _out_of_memory(error: BaseException | None) -> bool:
 
 
 def _address_space() -> int:
-    """Bytes of addresses that this process holds, which is what RLIMIT_AS counts; 0 where the system does not say."""
+    """The address space of this process in bytes, which RLIMIT_AS limits; 0 if unknown."""
     import resource
 
     try:

@@ -1,4 +1,4 @@
-"""What each layer read closely over the length of a document.
+"""What each layer opened, over the length of a document.
 
 `show/terminal.py` draws it as rows of cells, `show/heatmap.py` over the text, `show/figure.py` as a figure.
 """
@@ -14,7 +14,7 @@ from vcc.documents.answer import Answer
 Floats = NDArray[np.floating]
 Ints = NDArray[np.integer]
 
-FINE = 16  # tokens of a stretch that hardly mixes segments
+FINE = 16  # tokens of a stretch that spans few segments
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +22,7 @@ class LayerView:
     """How finely each layer read each token of a document for one question.
 
     `openness` is 0 where a token stayed inside a segment of the coarsest scale, 1 where it was a row of its own, and
-    between for the scales between. `scores` says how much the question attended to the token's node.
+    between for the scales between. `scores` is the question's attention to the token's node.
     """
 
     question: str
@@ -30,7 +30,7 @@ class LayerView:
     openness: Floats  # (L, n) from 0 to 1
     scores: Floats  # (L, n) not negative
     layers: tuple[str, ...]  # L names, e.g. "layer 4"
-    scales: tuple[int, ...]  # tokens a row, coarse to fine, ending in 1
+    scales: tuple[int, ...]  # tokens per row, coarse to fine, ending in 1
     answers: tuple[Answer, ...] = ()  # best first
 
     def __post_init__(self) -> None:
@@ -46,7 +46,7 @@ class LayerView:
 
     @property
     def levels(self) -> Ints:
-        """(L, n) the scale each token was read at, as a place in `scales`."""
+        """(L, n) the scale each token was read at, as an index into `scales`."""
         return np.rint(self.openness * (len(self.scales) - 1)).astype(np.int64)
 
     @property
@@ -60,7 +60,7 @@ class LayerView:
 
 
 def openness_of(scales: tuple[int, ...], opened_nodes: Sequence[Ints], length: int) -> Floats:
-    """(length,) the openness of every token, from the nodes a cut opened at each scale but the last."""
+    """(length,) the openness of each token, from the nodes that a cut opened at each scale but the last."""
     level = np.zeros(length)
     for depth, nodes in enumerate(opened_nodes):
         for node in np.asarray(nodes).tolist():
@@ -69,7 +69,7 @@ def openness_of(scales: tuple[int, ...], opened_nodes: Sequence[Ints], length: i
 
 
 def binned(values: Floats, width: int) -> Floats:
-    """(L, n) -> (L, width): the mean over equal stretches of the document; short documents repeat their tokens."""
+    """(L, n) -> (L, width): means over equal stretches of the document; short documents repeat tokens."""
     n = values.shape[1]
     edges = np.arange(width + 1) * n // width
     sums = np.add.reduceat(values, edges[:-1], axis=1)
@@ -79,8 +79,8 @@ def binned(values: Floats, width: int) -> Floats:
 def heat(values: Floats, width: int) -> Floats:
     """(L, width) between 0 and 1: how much of each stretch was opened, relative to the most opened stretch.
 
-    A few segments of thousands are open, so plain means would be invisible: the square root lifts them. Where a
-    stretch is no longer than a segment, openness is shown as it is.
+    Few of thousands of segments are open, so plain means would be invisible; the square root lifts them. Stretches
+    no longer than a segment show openness unchanged.
     """
     means = binned(values, width)
     if values.shape[1] <= FINE * width:
@@ -89,9 +89,9 @@ def heat(values: Floats, width: int) -> Floats:
 
 
 def closest_passages(view: LayerView, top: int) -> list[tuple[int, int, float]]:
-    """(first token, last + 1, mean openness) of the stretches that the layers opened most, best first.
+    """(first token, last + 1, mean openness) of the most opened stretches, best first.
 
-    Stretches opened alike are ranked by their score; those that stayed closed in every layer are not among them.
+    Equally open stretches are ranked by score; those closed in every layer are left out.
     """
     mean, score = view.openness.mean(0), view.scores.mean(0)
     edges = (np.flatnonzero(np.diff(mean)) + 1).tolist()

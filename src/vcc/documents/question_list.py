@@ -1,4 +1,4 @@
-"""A list of questions from a file: YAML or CSV. Each has a question, and may have a name and a group."""
+"""Read questions from YAML or CSV. An entry has a question, and optionally a name and a group."""
 
 import csv
 import io
@@ -21,25 +21,25 @@ SHAPES = (
 
 
 def read_questions(path: Path) -> tuple[Question, ...]:
-    """The questions of a file, in its order: .yaml or .yml, or .csv with the columns question, name and group."""
+    """The questions of a .yaml or .yml file, or of a .csv file with the columns question, name and group, in order."""
     readers = {".yaml": from_yaml, ".yml": from_yaml, ".csv": from_csv}
     if path.suffix.lower() not in readers:
-        raise UsageError(f"{path} must be a list of questions as .yaml or .csv")
+        raise UsageError(f"{path}: a list of questions must be .yaml or .csv")
     return parse_questions(decode(open_file(path)), path.suffix, str(path))
 
 
 def parse_questions(text: str, suffix: str, source: str) -> tuple[Question, ...]:
-    """The questions in the text of a file with this suffix; `source` is what messages call it."""
+    """The questions in the text of a file with this suffix; `source` is its name in messages."""
     read = from_csv if suffix.lower() == ".csv" else from_yaml
     questions = tuple(read(text.removeprefix("\ufeff"), source))
     if not questions:
-        raise UsageError(f"{source} holds no question: it must be {SHAPES}")
+        raise UsageError(f"{source} has no questions: it must be {SHAPES}")
     seen: set[str] = set()
     for question in questions:
         if not question.question.strip():
-            raise UsageError(f"{source}: the question {question.name!r} holds no word")
+            raise UsageError(f"{source}: the question {question.name!r} has no words")
         if question.heading in seen:
-            raise UsageError(f"{source}: {question.heading!r} is there twice; give each question a name of its own")
+            raise UsageError(f"{source}: {question.heading!r} occurs twice: each question needs its own name")
         seen.add(question.heading)
     return questions
 
@@ -63,7 +63,7 @@ def from_csv(text: str, source: str) -> Iterator[Question]:
     try:
         rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
         if "question" not in (rows.fieldnames or ()):
-            raise UsageError(f"{source}: the first line must name the columns, question among them: {rows.fieldnames}")
+            raise UsageError(f"{source}: the columns are {rows.fieldnames}: question must be one of them")
         for row in rows:
             values = {name: value for name, value in row.items() if name in FIELDS and value}
             yield entry({"question": "", **values}, f"{source}, line {rows.line_num}")
@@ -73,7 +73,7 @@ def from_csv(text: str, source: str) -> Iterator[Question]:
 
 def entry(values: Any, where: str) -> Question:
     if not isinstance(values, Mapping) or not all(isinstance(value, str) for value in values.values()):
-        raise UsageError(f"{where}: {values!r} must be a question, or question, name and group, each a text")
+        raise UsageError(f"{where}: {values!r} must be a question, or question, name and group, all strings")
     unknown = [str(name) for name in values if name not in FIELDS]
     if unknown or "question" not in values:
         raise UsageError(f"{where}: {', '.join(unknown) or 'no question'}; an entry has question, name and group")

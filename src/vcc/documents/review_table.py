@@ -10,7 +10,7 @@ from vcc.documents.text import Text
 
 @dataclass(frozen=True)
 class Question:
-    """A question to every document; `name` heads its column, `group` is the heading of related questions."""
+    """A question to every document; `name` heads its column, `group` its section."""
 
     question: str
     name: str = ""
@@ -23,7 +23,7 @@ class Question:
 
 @dataclass(frozen=True)
 class ReviewRow:
-    """The answers of one document, a cell per question, best first; or the error that kept it from being read.
+    """The answers of one document, a cell per question, best first; or the error from reading it.
 
     A cell is empty if no answer was found, and holds one doubtful answer if none was sure.
     """

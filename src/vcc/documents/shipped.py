@@ -1,6 +1,6 @@
-"""Which model answers: the one named, or the one that comes with the package.
+"""Load the model that answers: a named one, or the bundled model.
 
-Torch and transformers take seconds to import, so they wait until a model is there to be loaded.
+Torch and transformers take seconds to import, so they are imported only to load a model.
 """
 
 from functools import lru_cache
@@ -16,20 +16,20 @@ SHIPPED = Path(__file__).parents[1] / "model"
 
 
 def default_model() -> Path:
-    """The folder of the model inside the package."""
+    """The folder of the bundled model."""
     if not (SHIPPED / "config.json").is_file():
         raise ModelError(
-            "this installation comes without a model: name the folder of a wrapped question-answering model, "
-            "with --model at the command line or model= in Python"
+            "this installation has no bundled model: give the folder of a wrapped question-answering model, "
+            "with --model on the command line or model= in Python"
         )
     return SHIPPED
 
 
 @lru_cache(maxsize=2)
 def load_asker(folder: str | None = None) -> "Asker":
-    """A saved model and its tokenizer, without network, on the GPU if there is one.
+    """Load a saved model and its tokenizer, offline, onto the GPU if there is one.
 
-    Weights are kept in 16 bits and computed with in 32: a CPU is several times faster with those, and exacter.
+    Weights are stored in 16 bits and used in 32: on a CPU that is several times faster, and more exact.
     """
     path = default_model() if folder is None else Path(folder)
     if not (path / "config.json").is_file():

@@ -1,8 +1,7 @@
-"""Short where short is asked: "How much insurance ...?" is answered by the amount, in the sentence that holds it.
+"""Short answers to short questions: "How much insurance ...?" is answered by the amount.
 
-A reader of contracts likes whole clauses. Where a question asks for a sum, a number, a date, a stretch of time or an
-address, what is shown of a span is the expression of that kind in it; and a span without any is less likely to be the
-answer.
+A model trained on contracts prefers whole clauses. If a question asks for a sum, a number, a date, a period or an
+address, the answer is the expression of that kind in the span; a span without one scores lower.
 """
 
 import re
@@ -11,9 +10,9 @@ from dataclasses import replace
 
 from vcc.data.answers import ScoredSpan
 
-LOST = 6.0  # logits, by a span without what is asked for
-REACH = 40  # characters beside a span: it may hold half of an expression
-TOGETHER = 90  # characters; expressions that stand so close together are one answer: "$1,000,000 ... $2,000,000"
+LOST = 6.0  # logits subtracted from a span without such an expression
+REACH = 40  # characters beside a span, which may contain half an expression
+TOGETHER = 90  # characters between expressions of one answer: "$1,000,000 ... $2,000,000"
 
 WORDS = (
     "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|seventeen"
@@ -43,7 +42,7 @@ DATE = (
 EMAIL = r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
 PRICES = "amount|price|fee|cost|sum|percentage|rate|salary|premium|cap|limit|share|portion|percent"
 TIMES = "second|minute|hour|day|week|month|year"
-KINDS = tuple(  # the first question that fits tells what is asked for
+KINDS = tuple(  # the first matching pattern decides
     (re.compile(rf"\W*(?:\w+\W+){{0,2}}?(?:{asks})", re.IGNORECASE), re.compile(rf"(?<!\w)(?:{kind})", re.IGNORECASE))
     for asks, kind in (
         (r"(?:what|which|is there)\b.{0,25}\be-?mail\b", EMAIL),
@@ -61,18 +60,18 @@ Edges = tuple[int, int]  # first and last + 1 character
 
 
 def kind_asked(question: str) -> re.Pattern[str] | None:
-    """What kind of expression a question asks for; None: any words may answer it."""
+    """The kind of expression that a question asks for; None: any words."""
     return next((kind for asks, kind in KINDS if asks.match(question)), None)
 
 
 def expressions(text: str, start: int, end: int, kind: re.Pattern[str]) -> list[Edges]:
-    """Those of a kind that text[start:end] holds, whole or a piece of them."""
+    """The expressions of a kind that overlap text[start:end]."""
     around = kind.finditer(text, max(start - REACH, 0), end + REACH)
     return [found.span() for found in around if found.end() > start and found.start() < end]
 
 
 def shortened(text: str, start: int, end: int, kind: re.Pattern[str]) -> Edges:
-    """The first expression of a kind in text[start:end], with those that stand close to it; without one, all of it."""
+    """The first expression of a kind in text[start:end] and those close to it; without one, the whole span."""
     found = expressions(text, start, end, kind)
     if not found:
         return start, end
@@ -80,7 +79,7 @@ def shortened(text: str, start: int, end: int, kind: re.Pattern[str]) -> Edges:
 
 
 def ranked(text: str, found: Sequence[ScoredSpan], edges: Sequence[Edges], kind: re.Pattern[str]) -> list[ScoredSpan]:
-    """Spans, best first, after those without an expression of a kind have lost some of their score."""
+    """Spans, best first, after lowering the scores of those without an expression of a kind."""
     holds = [bool(expressions(text, *place, kind)) for place in edges]
     scored = [span if ok else replace(span, score=span.score - LOST) for span, ok in zip(found, holds, strict=True)]
     return sorted(scored, key=lambda span: -span.score)

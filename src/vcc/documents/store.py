@@ -1,8 +1,8 @@
-"""Indexes on disk, so that a document is read once: a folder for each, named by the hashes of its text and its model.
+"""Indexes on disk, one folder each, named by the hashes of text and model.
 
-A folder is written aside and renamed, so it is whole or absent, also when several processes write it concurrently. An
-index that does not verify, or belongs to another text or model, is replaced. Where nothing can be written, the document
-is read all the same and the problem is reported.
+A folder is written under a temporary name and renamed, so it is complete or absent, even if several processes write it
+concurrently. Damaged indexes, and those of another text or model, are replaced. If nothing can be written, the document
+is still read and the problem is reported.
 """
 
 import errno
@@ -41,16 +41,16 @@ FILES = re.compile(
 MANIFEST_LIMITS = Limits(file_bytes=1_000_000)
 IN_THE_WAY = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 DAY = 24 * 3600.0
-MOST_BYTES = 20_000_000_000  # of all indexes together; the ones not asked for longest go first
+MOST_BYTES = 20_000_000_000  # of all indexes together; the least recently used go first
 
 
 class DamagedError(Exception):
-    """An index that may not be used; the message says why."""
+    """An index cannot be used; the message says why."""
 
 
 @dataclass(frozen=True)
 class StoredIndex:
-    """One index of the store, as it is listed."""
+    """One index of the store, as listed."""
 
     path: Path
     title: str
@@ -60,10 +60,10 @@ class StoredIndex:
 
 
 def model_hash(asker: "Asker") -> str:
-    """SHA-256 of all that an index depends on but the text: weights, settings, tokenizer."""
+    """SHA-256 of everything but the text that an index depends on: weights, settings, tokenizer."""
     digest = hashlib.sha256(f"index, {type(asker.model).__name__}".encode())
     settings = {"vcc": asker.model.vcc.to_dict(), "config": asker.model.config.to_dict()}
-    settings["config"].pop("_name_or_path", None)  # the same model in another folder is the same
+    settings["config"].pop("_name_or_path", None)  # the folder of a model does not matter
     digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
     tokenizer = json.loads(asker.tokenizer.backend_tokenizer.to_str())
     rules = {name: part for name, part in tokenizer.items() if name not in ("padding", "truncation")}  # change in use
@@ -76,38 +76,38 @@ def model_hash(asker: "Asker") -> str:
 
 @dataclass(frozen=True)
 class Store:
-    """The indexes in a folder; None: there is no place for them. `tell` hears why an index could not be kept."""
+    """The indexes in a folder; None: there is none. `tell` receives the reason if an index cannot be stored."""
 
     folder: Path | None
     tell: Callable[[str], None] = field(default=lambda problem: None, compare=False)
     most_bytes: int = MOST_BYTES
 
     def get(self, text: Text, asker: "Asker", progress: "Progress" = lambda done, total: None) -> "Index":
-        """The text's index for this model: the stored one if it is good, else a new one, which is then stored."""
+        """The text's index for this model: the stored one if it is valid, else a new one, which is stored."""
         if self.folder is None:
-            self.tell("no index is kept: there is no home folder, and XDG_CACHE_HOME names no other")
+            self.tell("the index is not stored: there is no home folder, and XDG_CACHE_HOME is not set")
             return asker.index(text, progress)
         model = model_hash(asker)
         try:
             index = load(self.place(text.sha256, model), text, model, asker.model.device)
         except DamagedError:
             return self._keep(text, model, lambda place: asker.index(text, progress, place))
-        self.holds(index)  # it was asked for just now
+        self.holds(index)  # mark it as used
         return index
 
     def holds(self, index: "Index") -> bool:
-        """Whether an index is still where it was kept, or never was; it counts as asked for."""
+        """Whether an index is still stored, or never was; marks it as used."""
         try:
             if index.folder is not None:
                 os.utime(index.folder)
         except FileNotFoundError:
             return False
-        except OSError:  # it may not be written
+        except OSError:  # not writable
             pass
         return True
 
     def renewed(self, index: "Index", text: Text, asker: "Asker", progress: "Progress") -> "Index":
-        """An index whose folder was removed, back in the store: from memory, or read again if it was only on disk."""
+        """Store an index again whose folder was removed: from memory, or by reading the text again."""
         from vcc.documents.index import MemoryIndex
 
         if isinstance(index, MemoryIndex) and self.folder is not None:
@@ -115,7 +115,7 @@ class Store:
         return self.get(text, asker, progress)
 
     def _keep(self, text: Text, model: str, read: "Callable[[TemporaryFolder | None], Index]") -> "Index":
-        """An index in its place in the store; where that cannot be written, as it was read."""
+        """Store an index; if it cannot be written, return it as it was read."""
         from vcc.documents.index import TemporaryFolder  # imports transformers, which listing does not need
 
         assert self.folder is not None
@@ -125,9 +125,9 @@ class Store:
             aside = TemporaryFolder(self.folder, ASIDE)
             try:
                 index = read(aside)
-                if not is_good(path, text, model):  # another process may have been faster, and is asking its own by now
+                if not is_good(path, text, model):  # another process may have been faster and be using its own
                     save(path, text, model, index, aside.path)
-            except (OSError, SafetensorError):  # an index on disk is asked where it is
+            except (OSError, SafetensorError):  # an index on disk is used where it is
                 raise
             except BaseException:  # Ctrl-C too
                 aside.remove()
@@ -136,8 +136,8 @@ class Store:
             aside.remove()
             self.tidy(path)
             return kept
-        except (OSError, SafetensorError) as error:  # the disk is full, the folder may not be written, ...
-            self.tell(f"no index is kept in {self.folder}: {error}")
+        except (OSError, SafetensorError) as error:  # a full disk, a read-only folder, ...
+            self.tell(f"the index is not stored in {self.folder}: {error}")
             return index or read(None)
 
     def place(self, sha256: str, model: str) -> Path:
@@ -145,7 +145,7 @@ class Store:
         return self.folder / hashlib.sha256(f"{sha256} {model}".encode()).hexdigest()[:32]
 
     def entries(self) -> list[StoredIndex]:
-        """All indexes, by title; also those that are damaged, because they take room too."""
+        """All indexes by title, including damaged ones, which also take space."""
         return sorted(self._entries(), key=lambda entry: (entry.title, entry.path))
 
     def _entries(self) -> Iterator[StoredIndex]:
@@ -160,12 +160,12 @@ class Store:
             yield StoredIndex(path, title, source, tokens, size_of(path))
 
     def tidy(self, kept: Path) -> None:
-        """Remove what interrupted writing left more than a day ago and, over the limit, what was not asked for longest;
+        """Remove remains of interrupted writes older than a day and, above the limit, the least recently used indexes;
         never `kept`.
         """
         by_age: list[tuple[float, Path, int]] = []
         for path in self._folders():
-            with suppress(OSError):  # another process may tidy, too
+            with suppress(OSError):  # another process may do the same
                 changed = path.stat().st_mtime
                 if not path.name.startswith(ASIDE):
                     by_age.append((changed, path, size_of(path)))
@@ -178,15 +178,15 @@ class Store:
                 over -= size
 
     def clear(self) -> tuple[int, int]:
-        """Remove all indexes and what interrupted writing has left: how many, and their bytes."""
+        """Remove all indexes and remains of interrupted writes; return their number and bytes."""
         folders = list(self._folders())
         size = sum(map(size_of, folders))
         for path in folders:
-            shutil.rmtree(path, ignore_errors=True)  # another process may clear, too
+            shutil.rmtree(path, ignore_errors=True)  # another process may do the same
         return len(folders), size
 
     def _folders(self) -> Iterator[Path]:
-        """Only what this store has made: a folder of ours may hold other things too."""
+        """Only what this store made: the folder may contain other things."""
         if self.folder is None or not self.folder.is_dir():
             return
         with os.scandir(self.folder) as found:
@@ -202,12 +202,12 @@ class Store:
 def default_store(tell: Callable[[str], None] = lambda problem: None) -> Store:
     try:
         return Store(cache_folder() / "indexes", tell)
-    except RuntimeError:  # the user has no home
+    except RuntimeError:  # no home folder
         return Store(None, tell)
 
 
 def save(path: Path, text: Text, model: str, index: "Index", aside: Path) -> None:
-    """Write an index to the folder `aside`, force it to disk, and let it appear at `path` in one step."""
+    """Write an index to the folder `aside`, sync it to disk, and move it to `path` atomically."""
     about = {
         "format": index.format,
         "text": text.sha256,
@@ -222,8 +222,8 @@ def save(path: Path, text: Text, model: str, index: "Index", aside: Path) -> Non
 
 
 def move_in(aside: Path, path: Path, tries: int = 20) -> None:
-    """Rename a folder; whatever is in its place is moved out of the way first, whole, so that of several processes that
-    do this at once each either finds the place free or has moved something away itself.
+    """Rename a folder after moving away whatever is in its place. With several processes, each either finds the place
+    free or has moved something away itself.
     """
     for left in reversed(range(tries)):
         try:
@@ -238,12 +238,12 @@ def move_in(aside: Path, path: Path, tries: int = 20) -> None:
 
 
 def seal(about: dict[str, Any]) -> str:
-    """Over all else that a manifest says."""
+    """The hash of a manifest's other entries."""
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
 
 def load(path: Path, text: Text, model: str, device: torch.device) -> "Index":
-    """The index at `path`, if it is that of this text and model, of the kind for its length, and as it was written."""
+    """The index at `path`, if it is undamaged, of this text and model, and of the kind for its length."""
     from vcc.documents.index import kind_for  # imports transformers, which listing does not need
 
     about, kind = read_manifest(path), kind_for(text)
@@ -253,7 +253,7 @@ def load(path: Path, text: Text, model: str, device: torch.device) -> "Index":
         if about.get(name) != value:
             raise DamagedError(f"{path}: its {name} is {about.get(name)!r}, not {value!r}")
     if written != seal(about):
-        raise DamagedError(f"{path}: it is not what was written")
+        raise DamagedError(f"{path}: its content is not what was written")
     try:
         return kind.load(path, about, text, device)
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
@@ -280,7 +280,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def size_of(path: Path) -> int:
-    """Of the files in a folder; what another process removes meanwhile is not counted."""
+    """The total size of the files in a folder, ignoring files removed meanwhile."""
     size = 0
     with suppress(OSError), os.scandir(path) as files:
         for file in files:

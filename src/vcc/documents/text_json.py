@@ -1,4 +1,4 @@
-"""A text as JSON and back: how it comes out of another process, and how a service keeps it."""
+"""Texts as JSON, for other processes and for the service's store."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ def text_to_json(text: Text) -> str:
 
 
 def text_from_values(values: Mapping[str, Any]) -> Text:
-    """The text that `text_to_json` wrote, from what `json.loads` made of it."""
+    """The text that `text_to_json` wrote, from its parsed JSON."""
     return Text(
         values["text"],
         values["title"],

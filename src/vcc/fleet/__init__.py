@@ -1,1 +1,1 @@
-"""Many documents: one function per document, in one process, in many, or on a cluster; and search over all of them."""
+"""Many documents: the same work on each, in one process, in many or on a cluster; and search over all of them."""

@@ -1,9 +1,8 @@
-"""Search over a whole collection: which documents answer a question best, without reading all of each again.
+"""Search a collection for the documents that answer a question best, without reading each again.
 
-First stage: the nodes of the coarsest scale of every document's index, in one vector index on disk that is mapped into
-memory (usearch), compared with the question by the cosine that models with `score="similarity"` open nodes by
-themselves; and the words that a document shares with the question (`vcc.fleet.words`). Each ranks the documents, and
-the ranks are added up. Second stage: the best documents are asked as any document is.
+The first stage ranks documents twice: by the cosine of the question and the coarsest nodes of their indexes, which
+`score="similarity"` also uses, in one memory-mapped vector index (usearch); and by the words shared with the question
+(`vcc.fleet.words`). The ranks are added up. In the second stage the best documents are asked like any other.
 """
 
 import hashlib
@@ -36,16 +35,16 @@ if TYPE_CHECKING:
 
 INSTALL = "pip install 'vcc-transformers[fleet]'"
 NODES, WORDS, ABOUT = "nodes.usearch", "words", "collection.json"
-EXACT = 300_000  # up to so many nodes all are compared, which is quick and misses none
-HELD_BACK = 60  # of reciprocal rank fusion: the first of one ranking is not to outweigh two good places
-NODES_A_DOCUMENT = 8  # found for each document that is wanted: the best documents have several good ones
+EXACT = 300_000  # up to this many nodes, all are compared: fast and exact
+HELD_BACK = 60  # of reciprocal rank fusion: one first place must not outweigh two good ones
+NODES_A_DOCUMENT = 8  # found per requested document: the best documents have several good ones
 
 Floats = NDArray[np.floating]
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A document that may answer, by its place among all, by nodes and by words."""
+    """A candidate document, by its number, with its ranks by nodes and by words."""
 
     item: Item
     score: float
@@ -53,7 +52,7 @@ class Hit:
 
 @dataclass(frozen=True)
 class Answered:
-    """What a document answers to one question."""
+    """A document's reply to one question."""
 
     document: str
     text: Text
@@ -61,16 +60,16 @@ class Answered:
 
 
 def collection_folder(store: Store, source: str, job: Job) -> Path:
-    """Where the collection of a source is kept, for the model of a job."""
+    """The folder of a source's collection, for the model of a job."""
     if store.folder is None:
-        raise UsageError("there is no folder to keep a collection in: neither HOME nor XDG_CACHE_HOME names one")
+        raise UsageError("no folder for the collection: set HOME or XDG_CACHE_HOME")
     place = str(Path(source).resolve()) if "://" not in source else source
     return store.folder.parent / "collections" / hashlib.sha256(f"{place} {job.fingerprint}".encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
 class Collection:
-    """The folder of a collection: the list of its documents, and their nodes."""
+    """A collection in a folder: the list of its documents, and their nodes."""
 
     folder: Path
 
@@ -79,7 +78,7 @@ class Collection:
         return (self.folder / ABOUT).is_file() and (self.folder / WORDS).is_dir()
 
     def build(self, job: Job, items: Sequence[Item], shards: Shards) -> int:
-        """From the indexes that a run has made of `items`: how many nodes. Documents that failed are not in it."""
+        """Build it from the indexes of `items`, without failed documents; return the number of nodes."""
         made = {row["document"]: row["place"] for row in shards.rows(items) if row["kind"] is None}
         documents = [(item, Path(job.store) / made[item.name]) for item in items if item.name in made]
         vectors: Vectors | None = None
@@ -106,7 +105,7 @@ class Collection:
         return json.loads((self.folder / ABOUT).read_text(encoding="utf-8"))
 
     def find(self, asker: Asker, question: str, documents: int) -> list[Hit]:
-        """The documents with the nodes that are nearest to the question, and with its words, best first."""
+        """The best-matching documents by nodes and by words, best first."""
         vectors = mapped_vectors(self.folder / NODES)
         wanted = min(documents * NODES_A_DOCUMENT, len(vectors))
         found = vectors.search(question_vector(asker, question), wanted, exact=len(vectors) <= EXACT)
@@ -121,13 +120,13 @@ class Collection:
         return sorted(hits, key=lambda hit: (-hit.score, hit.item.name))[:documents]
 
     def answers_to(self, question: str, asker: Asker, job: Job, top: int, documents: int) -> Iterator[Answered]:
-        """What the best documents answer; one that has changed since it was indexed is read anew."""
+        """The replies of the best documents; one that has changed since indexing is read again."""
         doing = Doing(job)
         for hit in self.find(asker, question, documents):
             try:
                 text = doing.read(hit.item.fetch(job.limits), hit.item.file_name)
             except (DocumentError, OSError):
-                continue  # gone, or broken by now
+                continue  # gone or broken since
             yield Answered(hit.item.name, text, doing.document(text).ask_all([question], top)[0])
 
 

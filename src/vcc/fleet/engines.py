@@ -1,4 +1,4 @@
-"""Where the work is done: in this process, in processes of this machine, or on a Ray cluster."""
+"""Engines: this process, worker processes, or a Ray cluster."""
 
 import queue
 import threading
@@ -19,7 +19,7 @@ INSTALL = "pip install 'vcc-transformers[ray]'"
 def in_this_process(
     job: Job, chunks: Sequence[Chunk], one_thread: bool = True, starting: Callable[[Item], None] = lambda item: None
 ) -> Iterator[list[Done]]:
-    """The plain loop that the others must equal."""
+    """A plain loop; the others must give the same results."""
     doing = Doing(job)
     for chunk in chunks:
         done = []
@@ -33,7 +33,7 @@ def in_this_process(
 
 
 def in_processes(job: Job, chunks: Sequence[Chunk], workers: int) -> Iterator[list[Done]]:
-    """A thread for each process does no more than wait for it."""
+    """One thread per process waits for its results."""
     waiting: queue.SimpleQueue[Chunk] = queue.SimpleQueue()
     finished: queue.SimpleQueue[list[Done] | BaseException] = queue.SimpleQueue()
     for chunk in chunks:
@@ -68,7 +68,7 @@ def in_processes(job: Job, chunks: Sequence[Chunk], workers: int) -> Iterator[li
 
 
 class Actor:
-    """What Ray keeps on its nodes: the supervisor of one worker."""
+    """The Ray actor: the supervisor of one worker."""
 
     def __init__(self, job: Job) -> None:
         self.worker = Worker(job)
@@ -78,9 +78,9 @@ class Actor:
 
 
 def on_ray(job: Job, chunks: Sequence[Chunk], workers: int | None, address: str) -> Iterator[list[Done]]:
-    """By Ray Data. Lost nodes and their chunks are Ray's to make good; documents cannot fail an actor.
+    """With Ray Data, which retries the chunks of lost nodes; documents cannot fail an actor.
 
-    Without a number of workers, as many as the cluster has room for: one for each GPU, or one for each CPU.
+    By default, as many workers as the cluster has GPUs, or else CPUs.
     """
     try:
         import ray
@@ -101,7 +101,7 @@ def on_ray(job: Job, chunks: Sequence[Chunk], workers: int | None, address: str)
         fn_constructor_args=(job,),
         batch_size=1,
         compute=ActorPoolStrategy(min_size=1 if gpus else number, max_size=number),
-        # Half of what a worker uses: those of a lost node must fit on the others, or Ray waits for them for ever.
+        # Half of a worker's use: the workers of a lost node must fit on the others, or Ray waits forever.
         num_cpus=0 if gpus else 0.5,
         num_gpus=1 if gpus else 0,
         scheduling_strategy="SPREAD",

@@ -1,4 +1,4 @@
-"""What is done with every document. One function, `Doing.__call__`: a document in, its rows out, on every engine."""
+"""The work on every document: `Doing.__call__` takes a document and returns its rows, on every engine."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ LIBRARIES = ("vcc-transformers", "torch", "transformers", "tokenizers", "pypdfiu
 
 @dataclass(frozen=True)
 class Job:
-    """A picklable description of the work: ask every document the questions, or keep an index of every document."""
+    """A picklable description of the work: ask every document questions, or index it."""
 
     doing: Literal["ask", "index"]
     model: str | None = None
@@ -42,8 +42,8 @@ class Job:
     memory: int = DEFAULT_MEMORY
 
     def settings(self) -> dict[str, Any]:
-        """All that changes results. Time and memory for reading a file are left out: they only decide what fails, and a
-        retry may allow more of them."""
+        """Everything that changes results. Limits on time and memory are left out: they only decide what fails, and a
+        retry may raise them."""
         folder = default_model() if self.model is None else Path(self.model)
         files = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".safetensors", ".txt", ".model"))
         return {
@@ -72,7 +72,7 @@ def _version(name: str) -> str:
 
 @dataclass
 class Done:
-    """What became of one document, and what it took, which is no part of the result."""
+    """The rows of one document, and its costs, which are not part of the result."""
 
     item: Item
     rows: list[Row]
@@ -92,10 +92,10 @@ class Doing:
     job: Job
 
     def __post_init__(self) -> None:
-        load_asker(self.job.model)  # before the first document, or every one of them would fail
+        load_asker(self.job.model)  # fail before the first document, not at each
 
     def __call__(self, item: Item) -> list[Row]:
-        """The rows of one document; a problem with it becomes its row."""
+        """The rows of one document; an error becomes a row."""
         try:
             data = item.fetch(self.job.limits)
         except DocumentError as error:
@@ -116,7 +116,7 @@ class Doing:
             return [failed(item, "internal", f"{type(error).__name__}: {error}", digest)]
 
     def read(self, data: bytes, name: str) -> Text:
-        """In a child. It may have been killed for lack of memory elsewhere, so a crash is tried once more."""
+        """Read in a child process. A crash is retried once: the system may have killed it for memory used elsewhere."""
         file = file_of(data, name, self.job.limits)
         try:
             return read_isolated_or_here(file, self.job.seconds, self.job.memory, log.warning)
@@ -132,7 +132,7 @@ class Doing:
         if job.doing == "index":
             index = document.index()
             if index.folder is None:
-                raise DocumentError(item.name, f"its index cannot be kept in {job.store}")
+                raise DocumentError(item.name, f"its index cannot be stored in {job.store}")
             return [about | {"tokens": index.tokens, "place": index.folder.name}]
         replies, facts = document.answer([question.question for question in job.questions], job.top, job.threshold)
         found = row_of(text, named(replies, job.questions), item.name)
@@ -147,8 +147,8 @@ class Doing:
 
 @contextmanager
 def threads(number: int) -> Iterator[None]:
-    """Compute on so many threads. A matrix product may round differently on two than on one: with one thread each,
-    processes give the same bits however many there are, and more of them use the machine as well as threads would."""
+    """Set the number of threads. A matrix product may round differently on two threads than on one: with one thread per
+    process, results are bit-identical for any number of processes, and the machine is used as well."""
     import torch
 
     before = torch.get_num_threads()

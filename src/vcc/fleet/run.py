@@ -1,4 +1,4 @@
-"""A run over many documents: what is there is skipped, what is done is kept at once, and the table comes last."""
+"""A run over many documents: finished ones are skipped, results are stored as they come, the table comes last."""
 
 import time
 from collections import Counter
@@ -12,16 +12,16 @@ from vcc.fleet.shards import Shards, missing
 from vcc.fleet.sources import Item
 from vcc.fleet.table import write_table
 
-CHUNK_ITEMS, CHUNK_BYTES = 16, 2**20  # a shard's worth: small, because what is in flight is lost with the driver
+CHUNK_ITEMS, CHUNK_BYTES = 16, 2**20  # of a shard; small, because unfinished ones are lost with the driver
 SAMPLE = 8  # documents that a dry run reads
 
 
 @dataclass(frozen=True)
 class Executor:
-    """Where the work is done: on a Ray cluster, in `workers` processes, or with 0 of them in this process.
+    """Where the work runs: on a Ray cluster, in `workers` processes, or in this process if `workers` is 0.
 
-    In this process it is done on one thread, which gives the bits that workers give, unless `one_thread` is false;
-    `starting` is called before each document there.
+    This process uses one thread, for results bit-identical to those of workers, unless `one_thread` is false;
+    `starting` is called before each of its documents.
     """
 
     workers: int | None = 0
@@ -39,11 +39,11 @@ class Executor:
 
 @dataclass
 class Tally:
-    """How far a run is."""
+    """The progress of a run."""
 
     items: int  # to do in this run
     size: int  # bytes of them
-    skipped: int = 0  # done by a run before
+    skipped: int = 0  # done by an earlier run
     documents: int = 0
     done_size: int = 0
     tokens: int = 0
@@ -62,12 +62,12 @@ class Tally:
 
     @property
     def speed(self) -> float:
-        """Tokens a second."""
+        """Tokens per second."""
         return self.tokens / max(self.seconds, 1e-9)
 
     @property
     def left(self) -> float | None:
-        """Seconds, by the bytes that are still to be read; None before the first document."""
+        """Seconds left, estimated from the remaining bytes; None before the first document."""
         return self.seconds * (self.size - self.done_size) / self.done_size if self.done_size else None
 
 
@@ -82,7 +82,7 @@ def run(
     retry: bool = False,
     report: Report = lambda tally: None,
 ) -> Tally:
-    """Do what is missing and write the table of all `items`. What is done is kept in the folder OUT.work."""
+    """Process the missing `items` and write the table of all. Finished work is kept in the folder OUT.work."""
     with Shards(work_folder(out)).opened(job) as shards:
         todo = missing(items, shards.kept(), retry)
         tally = Tally(len(todo), sum(item.size for item in todo), len(items) - len(todo))
@@ -101,7 +101,7 @@ def work_folder(out: Path) -> Path:
 
 
 def chunks_of(items: Sequence[Item]) -> list[list[Item]]:
-    """Documents of similar length together, the longest first, so that the last to finish are short ones."""
+    """Chunks of documents of similar length, longest first: short ones finish last."""
     chunks: list[list[Item]] = []
     size = 0
     for item in sorted(items, key=lambda item: (-item.size, item.name)):
@@ -115,7 +115,7 @@ def chunks_of(items: Sequence[Item]) -> list[list[Item]]:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run would take, from the documents that were tried."""
+    """The estimated cost of a run."""
 
     documents: int
     size: int  # bytes
@@ -126,7 +126,7 @@ class Estimate:
 
 
 def estimate(job: Job, items: Sequence[Item], disk: Callable[[Sequence[Done]], int]) -> Estimate:
-    """Try some documents of all sizes, here and now, and reckon from their bytes; `disk` weighs what was done."""
+    """Estimate from a few documents of all sizes, by bytes; `disk` measures the output of those."""
     ordered = sorted(items, key=lambda item: (item.size, item.name))
     step = max(len(ordered) // SAMPLE, 1)
     sample = ordered[step // 2 :: step][:SAMPLE]

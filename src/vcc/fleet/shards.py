@@ -1,7 +1,7 @@
-"""The folder in which a run keeps what is done: a manifest, and shards that are whole or absent.
+"""The folder of a run's finished work: a manifest, and shards that are complete or absent.
 
-A shard holds the rows of some documents. Which documents those are, and what their files looked like, is in its
-metadata; where two shards hold the same document, the later one counts.
+A shard holds the rows of some documents; its metadata lists them with the stamps of their files. If two shards hold the
+same document, the later one counts.
 """
 
 import json
@@ -26,7 +26,7 @@ KEY = b"documents"
 
 @dataclass(frozen=True)
 class Kept:
-    """Where a document's rows are, and whether they tell of an error."""
+    """Where a document's rows are, and whether they are an error."""
 
     stamp: str
     shard: str
@@ -35,14 +35,14 @@ class Kept:
 
 @dataclass(frozen=True)
 class Shards:
-    """The shards of one job in one folder. `numbers` are those of shards to come, in a folder that is opened."""
+    """The shards of one job in one folder. `numbers` are those of the next shards in an opened folder."""
 
     folder: Path
     numbers: Iterator[int] = count(1)
 
     @contextmanager
     def opened(self, job: Job) -> Iterator["Shards"]:
-        """For one run at a time, of the job that the folder belongs to."""
+        """Open the folder for one run at a time, of its own job."""
         (self.folder / SHARDS).mkdir(parents=True, exist_ok=True)
         with one_at_a_time(self.folder / LOCK, Failure(f"{self.folder} is in use by another run")):
             self._check(job)
@@ -50,11 +50,11 @@ class Shards:
             yield replace(self, numbers=count(last + 1))
 
     def _check(self, job: Job) -> None:
-        """The manifest is of this job; the first run writes it."""
+        """Check that the manifest is this job's; the first run writes it."""
         path, settings = self.folder / MANIFEST, json.loads(json.dumps(job.settings()))
         if not path.exists():
             for left in self.folder.glob(f"{SHARDS}/*.parquet"):
-                raise UsageError(f"{self.folder} holds shards such as {left.name} but no {MANIFEST}: use another --out")
+                raise UsageError(f"{self.folder}: shards such as {left.name}, but no {MANIFEST}: use another --out")
             write_whole(path, json.dumps({"fingerprint": job.fingerprint, "settings": settings}, indent=1))
             return
         try:
@@ -65,7 +65,7 @@ class Shards:
         if fingerprint != job.fingerprint:
             other = [name for name in {**settings, **kept} if settings.get(name) != kept.get(name)]
             raise UsageError(
-                f"{self.folder} holds the results of another job (other {', '.join(other)}): two jobs are not mixed; "
+                f"{self.folder} holds the results of another job (other {', '.join(other)}): "
                 "use another --out, or remove the folder"
             )
 
@@ -73,7 +73,7 @@ class Shards:
         return sorted((self.folder / SHARDS).glob("*.parquet"))
 
     def kept(self) -> dict[str, Kept]:
-        """By the name of the document. What was half written when a run was killed is removed."""
+        """The stored documents by name. Half-written files of a killed run are removed."""
         for left in (self.folder / SHARDS).glob(".writing-*"):
             left.unlink(missing_ok=True)
         found: dict[str, Kept] = {}
@@ -83,14 +83,14 @@ class Shards:
         return found
 
     def commit(self, done: Iterable[Done]) -> None:
-        """Keep the rows of some documents, all or none."""
+        """Store the rows of some documents, all or none."""
         done = sorted(done, key=lambda one: one.item.name)
         about = json.dumps([(one.item.name, one.item.stamp, one.kind) for one in done])
         data = parquet_bytes([row for one in done for row in one.rows], {KEY.decode(): about})
         write_whole(self.folder / SHARDS / f"{next(self.numbers):08d}.parquet", data)
 
     def rows(self, items: Iterable[Item]) -> list[Row]:
-        """The rows of these documents, in the order of their names, as they were kept."""
+        """The stored rows of these documents, sorted by name."""
         kept = self.kept()
         wanted = {item.name: kept[item.name].shard for item in items if item.name in kept}
         found: dict[str, list[Row]] = {name: [] for name in sorted(wanted)}
@@ -105,7 +105,7 @@ class Shards:
 
 
 def missing(items: Iterable[Item], kept: dict[str, Kept], retry: bool) -> list[Item]:
-    """What is not there yet, or of another content by now; with `retry`, what failed too."""
+    """Documents that are missing or have changed; with `retry`, also those that failed."""
 
     def is_kept(item: Item) -> bool:
         found = kept.get(item.name)

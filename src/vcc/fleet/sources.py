@@ -1,6 +1,6 @@
-"""What a person names becomes a list of documents: folders, patterns, lists, and tables with a column of texts.
+"""List the documents in folders, patterns, lists, and tables with a text column.
 
-Everything is opened by fsspec, so a path may be one of S3 or of another store that it knows ("s3://bucket/contracts").
+Everything is opened with fsspec, so a path may be on S3 or any other store it supports ("s3://bucket/contracts").
 """
 
 import hashlib
@@ -24,10 +24,10 @@ SUFFIXES = tuple(sorted(suffix for format in FORMATS for suffix in format.suffix
 
 @dataclass(frozen=True)
 class Item:
-    """One document that is there to be read.
+    """One document.
 
-    `name` is what the table calls it. `stamp` changes when its content does. A document that is a row of a table has
-    its number in `row`, and in `offset` where its line begins, if it has one.
+    `name` is its name in the table. `stamp` changes with its content. For a row of a table, `row` is its number and
+    `offset` the start of its line, if it has one.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Item:
     column: str = ""
 
     def fetch(self, limits: Limits = DEFAULT_LIMITS) -> bytes:
-        """Its bytes: of a regular file no larger than allowed, of standard input, or of a row of a table."""
+        """Its bytes: from a regular file within the limits, standard input, or a row of a table."""
         if self.row < 0 and "://" not in self.path:
             return open_file(self.path, limits).data
         if self.row < 0:
@@ -57,13 +57,13 @@ class Item:
 
     @property
     def file_name(self) -> str:
-        """What readers of formats are told: a row of a table is plain text."""
+        """The name for format readers: a row of a table is plain text."""
         return self.name if self.row < 0 else f"{self.name}.txt"
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The documents, each under a name of its own, and what was left out and why."""
+    """Documents with distinct names, and skipped files with reasons."""
 
     items: tuple[Item, ...]
     skipped: tuple[str, ...] = ()
@@ -72,8 +72,8 @@ class Listing:
 def find_items(sources: Sequence[str], column: str = "text", limits: Limits = DEFAULT_LIMITS) -> Listing:
     """All documents of all sources, ordered by name.
 
-    A source is a file, a folder, a pattern such as "contracts/**/*.pdf", "@names.txt" for a file with one path a line,
-    or a .parquet or .jsonl file, each row of which is a document: the text in `column`.
+    A source is a file, a folder, a pattern such as "contracts/**/*.pdf", "@names.txt" for a file with one path per
+    line, or a .parquet or .jsonl file with one document per row, its text in `column`.
     """
     found: dict[str, Item] = {}
     skipped: list[str] = []
@@ -105,7 +105,7 @@ def _expanded(sources: Sequence[str]) -> Iterator[str]:
 
 
 def _files(source: str, limits: Limits) -> tuple[list[Item], list[str]]:
-    """Documents of a file, a folder or a pattern, and why others were left out. Hidden ones are not there."""
+    """The documents of a file, folder or pattern, without hidden ones, and the skipped files with reasons."""
     system, path = fsspec.core.url_to_fs(source)
     path = path.rstrip("/") or path
     if any(sign in path for sign in "*?[") and not system.exists(path):
@@ -131,7 +131,7 @@ def _files(source: str, limits: Limits) -> tuple[list[Item], list[str]]:
 
 
 def _below(system: Any, folder: str, limits: Limits) -> list[tuple[str, str]]:
-    """All files below a folder, each with why it must not be read, or ""."""
+    """All files below a folder, each with the reason to skip it, or ""."""
     if isinstance(system, LocalFileSystem):
         return [(str(path), problem) for path, problem in files_below(Path(folder), limits)]
     return [(place, "") for place in system.find(folder)]
@@ -142,7 +142,7 @@ def _problem(system: Any, path: str, root: str) -> str:
 
 
 def _item(system: Any, path: str, name: str) -> Item:
-    # Bytes of a name that are no UTF-8 are spelled out: no table could hold them as they are.
+    # Bytes of a name that are not UTF-8 are escaped: a table cannot hold them.
     shown = name.encode("utf-8", "backslashreplace").decode()
     return Item(shown, system.unstrip_protocol(path), int(system.size(path) or 0), str(system.ukey(path)))
 
@@ -157,7 +157,7 @@ def _rows(source: str, column: str) -> Iterator[Item]:
 
 
 def _bytes(text: Any) -> bytes:
-    return str(text).encode("utf-8", "replace")  # JSON may hold halves of characters
+    return str(text).encode("utf-8", "replace")  # JSON may contain lone surrogates
 
 
 def _json_lines(source: str, column: str) -> Iterator[tuple[str, int]]:
@@ -174,7 +174,7 @@ def _json_lines(source: str, column: str) -> Iterator[tuple[str, int]]:
 
 
 def _parquet_rows(source: str, column: str) -> Iterator[tuple[str, int]]:
-    _parquet.cache_clear()  # another file may be there by now
+    _parquet.cache_clear()  # the file may have been replaced
     _texts.cache_clear()
     table = _parquet(source)
     if column not in table.schema_arrow.names:
@@ -190,7 +190,7 @@ def _parquet(path: str) -> pq.ParquetFile:
 
 
 def _group_of(path: str, row: int) -> tuple[int, int]:
-    """The group of rows that a row is in, and the number of the group's first row."""
+    """The row group of a row, and the number of its first row."""
     first, metadata = 0, _parquet(path).metadata
     for group in range(metadata.num_row_groups):
         after = first + metadata.row_group(group).num_rows

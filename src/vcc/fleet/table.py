@@ -27,7 +27,7 @@ SCHEMA = pa.schema(
         ("id", pa.string()),  # SHA-256 of content, model, questions and settings; null where it could not be fetched
         ("title", pa.string()),
         ("tokens", pa.int64()),
-        ("notes", pa.string()),  # what could not be read of the file
+        ("notes", pa.string()),  # on what could not be read
         ("question_number", pa.int32()),  # from 0; null where nothing was asked
         ("question", pa.string()),
         ("name", pa.string()),  # of the question, e.g. that of a clause

@@ -1,8 +1,7 @@
-"""Which documents of a collection share words with a question: BM25 over their tokens, mapped into memory.
+"""Rank the documents of a collection by the words they share with a question: BM25 over tokens, memory-mapped.
 
-Nodes tell what a document is about; a name that stands in one of them is told by its letters. For every pair of a token
-and a document that holds it there is a row, in the order of tokens, so that a question reads the rows of its own tokens
-and no others.
+Nodes show what a document is about; names are found by spelling. Each pair of a token and a document that contains
+it is a row, sorted by token: a question reads only the rows of its own tokens.
 """
 
 from collections.abc import Iterable
@@ -49,7 +48,7 @@ class WordTable:
         return cls(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in FILES))
 
     def best(self, question: Ints, wanted: int) -> list[int]:
-        """The documents that match the tokens of a question best, best first; those without any are not among them."""
+        """The documents that match a question's tokens best, best first, without those that match none."""
         scores = np.zeros(len(self.lengths))
         relative = 1 - LENGTH + LENGTH * self.lengths / max(self.lengths.mean(), 1)
         for token in np.unique(question):

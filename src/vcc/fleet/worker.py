@@ -1,7 +1,7 @@
-"""A worker: a process that has loaded the model, and a supervisor that outlives it.
+"""A worker: a process with the model, and a supervisor that outlives it.
 
-The same pair works in a thread of the driver and in an actor of Ray. A document that kills the process is tried again,
-then it is an error row: nothing above the supervisor ever fails because of a document.
+Both run in a thread of the driver or in a Ray actor. A document that kills the process is retried, then is an error
+row: nothing above the supervisor fails because of a document.
 """
 
 import json
@@ -21,7 +21,7 @@ STARTING = 600  # seconds to import torch and load a model, from a slow disk on 
 
 
 class Worker:
-    """Does documents, one after the other, in a process of its own."""
+    """Processes documents sequentially in a separate process."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -41,27 +41,27 @@ class Worker:
                 self.end()
                 continue
             return Done(item, rows, time.perf_counter() - start, rows[0].get("tokens") or 0)
-        rule = f"ended the process that worked on it {ATTEMPTS} times, perhaps for lack of memory"
+        rule = f"ended its worker process {ATTEMPTS} times, perhaps for lack of memory"
         return Done(item, [failed(item, "worker", rule)])
 
     def started(self) -> ChildProcess:
-        """The process, after it has loaded the model."""
+        """The process, with its model loaded."""
         if self.child is None:
             try:
                 self.child = started(self.new_child)
             except Failure as error:
                 model = self.job.model or "shipped"
-                raise Failure(f"a worker could not be started: what it printed says why; model {model}") from error
+                raise Failure(f"a worker with model {model} could not be started; see its output above") from error
         return self.child
 
     def new_child(self) -> ChildProcess:
         child = ChildProcess("vcc.fleet.worker", "serve", STARTING, stderr=None)
-        with suppress(OSError):  # it is gone already, which waiting for it will tell
+        with suppress(OSError):  # it is already gone, which `wait` will report
             child.line.send_bytes(pickle.dumps(self.job))
         return child
 
     def finish(self) -> None:
-        """When there is no more to do."""
+        """End the process."""
         if self.child is not None:
             self.child.finish()
             self.child = None
@@ -73,7 +73,7 @@ class Worker:
 
 
 def serve(number: int) -> None:
-    """The process: a job comes in, then documents; rows go out, until the supervisor is gone."""
+    """The process: receive a job, then documents, and send rows until the supervisor is gone."""
     with answer_to(number) as line:
         doing = Doing(pickle.loads(line.recv_bytes()))
         line.send_bytes(READY)

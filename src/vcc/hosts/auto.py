@@ -1,8 +1,8 @@
 """Saved wrapped models load through transformers' Auto classes after `import vcc`, which does not import transformers.
 
-Importing it takes seconds, so we wait until someone else does: then transformers' table of configurations gets a dict
-that knows our names, and looking up one of them, such as "vcc-bert", makes and enters the wrapped classes of that
-family. PEFT's tables of what to adapt in a family get rows for its wrapped models in the same way.
+Importing it takes seconds, so an import hook waits for it. Then transformers' table of configurations gets a dict with
+our names; looking up one of them, such as "vcc-bert", makes and registers the wrapped classes of that family. PEFT's
+tables of default targets get rows for the wrapped models in the same way.
 """
 
 import importlib
@@ -20,7 +20,7 @@ REGISTERS = ("vcc.hosts.register", "vcc.decoders.register")  # each makes the wr
 
 
 class RegisteredTypes(dict[str, Any]):
-    """What was registered with the table, which looks here first; our families are registered on their first lookup."""
+    """The table's registered entries, which it searches first; our families are registered at their first lookup."""
 
     def __contains__(self, name: object) -> bool:
         if isinstance(name, str) and name.startswith(PREFIX):
@@ -30,7 +30,7 @@ class RegisteredTypes(dict[str, Any]):
 
 
 class AfterImport(MetaPathFinder):
-    """Changes a module right after its import, once."""
+    """Changes a module once, right after its import."""
 
     def __init__(self, name: str, change: Callable[[Any], None]) -> None:
         self.name, self.change = name, change
@@ -71,7 +71,7 @@ TABLES: dict[str, Callable[[Any], None]] = {
 
 
 def enter() -> None:
-    """Change the tables that are imported already now, the others after their import."""
+    """Change tables that are already imported now, others after their import."""
     for name, change in TABLES.items():
         if name in sys.modules:
             change(sys.modules[name])

@@ -1,4 +1,4 @@
-"""The mechanism of all wrapping and unwrapping: a copy of a model around the same tensors, with other classes."""
+"""The mechanism of wrapping and unwrapping: a copy of a model around the same tensors, with other classes."""
 
 import copy
 from collections.abc import Callable
@@ -13,9 +13,9 @@ Model = TypeVar("Model", bound=PreTrainedModel)
 
 
 def changed_copy(model: Model, change: Callable[[Any], None]) -> Model:
-    """A copy of a model whose parameters and buffers are the very same tensors, after `change` was applied to it.
+    """A copy of a model that shares its parameters and buffers, changed by `change`.
 
-    Hooks that accelerate has put on the model are put on the copy too, around the forwards that `change` leaves it.
+    Accelerate's hooks on the model are applied to the copy too, around its new forwards.
     """
     check_forwards(model)
     tensors = {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())}

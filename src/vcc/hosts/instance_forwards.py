@@ -1,8 +1,8 @@
-"""Forwards that tools put on a module itself, in place of its class's.
+"""Instance-level forwards, which tools set on a module itself.
 
-Accelerate does so to move weights to where they are needed (`device_map`, `cpu_offload`), and to cast the output of a
-model that it has prepared. A copy of such a module with another class would silently run the old class's forward. So we
-remove accelerate's forwards from the copy and put them on again around the new class's; any other raises.
+Accelerate does this to move weights to where they are needed (`device_map`, `cpu_offload`) and to cast the output of a
+prepared model. A copy of such a module with another class would silently run the old class's forward. We remove
+accelerate's forwards from the copy and apply them again around the new class's; any other raises.
 """
 
 import warnings
@@ -17,31 +17,31 @@ ON_INSTANCES = ("forward", "_old_forward", "_original_forward", "_hf_hook", "_is
 
 
 def put_there(model: nn.Module) -> dict[int, Any]:
-    """All that tools have put on the modules, by id: a deep copy with this memo shares it."""
+    """Everything that tools have set on the modules, by id: a deep copy with this memo shares it."""
     found = (module.__dict__[name] for module in model.modules() for name in ON_INSTANCES if name in module.__dict__)
     return {id(each): each for each in found}
 
 
 def check_forwards(model: nn.Module) -> None:
-    """Raise if a module has a forward of its own that we cannot put on again."""
+    """Raise if a module has an instance-level forward that we cannot apply again."""
     for name, module in model.named_modules():
         if "forward" in module.__dict__ and not {"_hf_hook", "_original_forward"} & module.__dict__.keys():
             raise ModelError(
-                f"{type(module).__name__} {name or '(the model itself)'} has a `forward` of its own, in place of its "
-                "class's: VCC would never be entered. Take it off, wrap, and put it on again (torch.compile, say)"
+                f"{type(module).__name__} {name or '(the model itself)'} has an instance-level `forward` besides its "
+                "class's, which would bypass VCC: remove it, wrap, and apply it again (torch.compile, for example)"
             )
 
 
 def has_hooks(model: nn.Module) -> bool:
-    """Whether accelerate moves or casts something in this model."""
+    """Whether the model has hooks of accelerate."""
     return any("_hf_hook" in module.__dict__ for module in model.modules())
 
 
 def take_off(model: nn.Module) -> Mapping[nn.Module, Any]:
-    """Leave the modules with the forward of their class. -> accelerate's hooks, by module."""
+    """Remove instance-level forwards and return accelerate's hooks, by module."""
     if "_original_forward" in model.__dict__:
         warnings.warn(
-            "the model was prepared by accelerate; this one, made of it, is not: pass it to accelerator.prepare",
+            "the model was prepared by accelerate, but its wrapped copy is not: pass it to accelerator.prepare",
             stacklevel=5,  # of vcc.wrap's caller
         )
     hooks: dict[nn.Module, Any] = {}
@@ -54,12 +54,12 @@ def take_off(model: nn.Module) -> Mapping[nn.Module, Any]:
 
 
 def put_on(hooks: Mapping[nn.Module, Any]) -> None:
-    """Put accelerate's hooks around the forwards that the modules have now; their weights stay where they are."""
+    """Apply accelerate's hooks around the modules' new forwards; weights stay where they are."""
     if not hooks:
         return
     from accelerate.hooks import add_hook_to_module
 
     for module, hook in hooks.items():
-        hook.init_hook = lambda module: module  # would move the weights again
+        hook.init_hook = lambda module: module  # it would move the weights again
         add_hook_to_module(module, hook)
         del hook.init_hook

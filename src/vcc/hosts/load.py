@@ -29,11 +29,11 @@ JSON = (
     "added_tokens.json",
     "vocab.json",
 )
-SAMPLE = 200  # words of a vocabulary that are looked at
+SAMPLE = 200  # words of a vocabulary that are checked
 
 
 def load_config(name: str | Path, *, local: bool = False) -> Any:
-    """The configuration in a folder, or of a model of the hub unless `local`."""
+    """The configuration in a folder or, unless `local`, on the hub."""
     check_files(name)
     if Path(name).is_dir() and not (Path(name) / "config.json").is_file():
         raise ModelError(f"{name} is not the folder of a saved model: it has no config.json")
@@ -42,19 +42,21 @@ def load_config(name: str | Path, *, local: bool = False) -> Any:
     for size in SIZES:
         value = getattr(config, size, 1)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ModelError(f"{name} is no model: its {size} is {value!r}, and must be a whole number, at least 1")
+            raise ModelError(
+                f"{name} is not a valid model: its {size} is {value!r}: it must be a whole number of at least 1"
+            )
     return config
 
 
 def load_tokenizer(name: str | Path, *, local: bool = False) -> Any:
-    """The tokenizer in a folder, or of the hub. One that knows no word raises: it would read nothing."""
+    """The tokenizer in a folder or on the hub. Raises if it knows no words: it would read nothing."""
     check_files(name)
     with refusing("tokenizer", name):
         tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=local, trust_remote_code=False)
         if not knows_a_word(tokenizer):
             raise ModelError(
-                f"the tokenizer of {name} knows no word: its {len(tokenizer)} tokens are all special, or never made "
-                "from text; are its files in the folder?"
+                f"the tokenizer of {name} knows no words: its {len(tokenizer)} tokens are special, or never produced "
+                "from text; check the files in its folder"
             )
     return tokenizer
 
@@ -62,9 +64,9 @@ def load_tokenizer(name: str | Path, *, local: bool = False) -> Any:
 def load_model(
     name: str | Path, auto_class: Any, *, local: bool = False, new_head: bool = False
 ) -> tuple[PreTrainedModel, tuple[str, ...]]:
-    """A model in 32 bits, and the names of those of its weights that are new, which only `new_head` allows.
+    """A model in 32 bits, and the names of its new weights, which only `new_head` allows.
 
-    Every other weight comes from the file, in its shape, and is a finite number. Pickles are not loaded.
+    All other weights come from the file, with the right shapes and finite values. Pickles are not loaded.
     """
     config = load_config(name, local=local)
     with refusing("model", name):
@@ -80,12 +82,12 @@ def load_model(
     missing = sorted(info["missing_keys"])
     lost = missing if not new_head else [key for key in missing if not in_head(model, key)]
     if lost:
-        raise ModelError(f"{name} is no {auto_name(auto_class)}: its file has no weights {several(lost)}")
+        raise ModelError(f"{name} is not {auto_name(auto_class)}: its file has no weights {several(lost)}")
     strange = sorted(key for key in info["unexpected_keys"] if not in_head(model, key))
     if strange:
         raise ModelError(
-            f"{name} does not fit its own configuration: its file has weights that {type(model).__name__} has no "
-            f"place for: {several(strange)}"
+            f"{name} does not match its configuration: its file has weights that {type(model).__name__} does "
+            f"not have: {several(strange)}"
         )
     check_finite(name, model)
     return model, tuple(missing)
@@ -99,16 +101,16 @@ def new_model(name: str | Path, auto_class: Any, *, local: bool = False) -> PreT
 
 
 def check_vocabulary(model: PreTrainedModel, tokenizer: Any) -> None:
-    """Every token must have its row in the model."""
+    """Raise if the model lacks embeddings for some tokens."""
     known, needed = model.config.vocab_size, len(tokenizer)
     if known < needed:
         raise ModelError(f"the tokenizer has {needed} tokens, the model {known}: they do not belong together")
 
 
 def in_head(model: PreTrainedModel, key: str) -> bool:
-    """Whether a weight belongs to a head, this model's or another's, and not to what reads the text.
+    """Whether a weight belongs to a head, of this model or another, not to the encoder.
 
-    The pooler counts as one: models that are saved without a head for whole texts do not have it.
+    The pooler counts as a head: models saved without a head for whole texts lack it.
     """
     if "pooler." in key or key.endswith("position_ids"):
         return True
@@ -118,7 +120,7 @@ def in_head(model: PreTrainedModel, key: str) -> bool:
 
 
 def knows_a_word(tokenizer: Any) -> bool:
-    """Whether some words of its vocabulary, spread over all of it, become tokens that are not just special ones."""
+    """Whether a sample of its vocabulary is tokenized into more than special tokens."""
     special = set(tokenizer.all_special_ids)
     words = [word for word, place in tokenizer.get_vocab().items() if place not in special]
     spread = islice(words, 0, None, max(1, math.ceil(len(words) / SAMPLE)))
@@ -129,16 +131,16 @@ def knows_a_word(tokenizer: Any) -> bool:
 def check_finite(name: str | Path, model: PreTrainedModel) -> None:
     for key, tensor in model.state_dict().items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
-            raise ModelError(f"{name} is damaged: its weights {key} are not all numbers (NaN or infinite)")
+            raise ModelError(f"{name} is damaged: its weights {key} have NaN or infinite values")
 
 
 def check_files(name: str | Path) -> None:
-    """Check a folder before the libraries look into it; a name of the hub passes."""
+    """Check a folder before the libraries read it; hub names pass."""
     folder = Path(name)
     files = {path.name: path for path in folder.iterdir() if path.exists()} if folder.is_dir() else {}
     for path in files.values():
         if not path.is_dir() and not path.is_file():
-            raise ModelError(f"{path} is no regular file")
+            raise ModelError(f"{path} is not a regular file")
         if path.name in JSON or path.name.endswith(".index.json"):
             check_json(path)
     pickles = [key for key in files if key.endswith(PICKLES) and "model" in key]
@@ -153,14 +155,14 @@ def check_json(path: Path) -> None:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{path} is no JSON: {short(error)}") from error
+        raise ModelError(f"{path} is not valid JSON: {short(error)}") from error
     if not isinstance(value, dict):
         raise ModelError(f"{path} holds {type(value).__name__} {value!r:.40}: it must be a JSON object")
 
 
 @contextmanager
 def refusing(what: str, name: str | Path) -> Iterator[None]:
-    """A damaged file can fail anywhere inside the libraries: every failure becomes a `ModelError`."""
+    """Turn any failure into a `ModelError`: a damaged file can fail anywhere in the libraries."""
     try:
         with quietly():
             yield

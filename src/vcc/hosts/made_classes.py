@@ -1,5 +1,4 @@
-"""Classes made from Hugging Face's when a family is first used: their table, and how objects change from one to the
-other."""
+"""Wrapped classes, made from Hugging Face's when a family is first used: their table, and changing objects' classes."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -9,20 +8,20 @@ from transformers.utils.output_capturing import _CAN_RECORD_REGISTRY
 
 from vcc.config import Settings
 
-# Hugging Face class -> wrapped class, of configurations, models and layers alike; filled by `vcc.hosts.register`.
+# Hugging Face class -> wrapped class, for configurations, models and layers; filled by `vcc.hosts.register`.
 CLASSES: dict[type, type] = {}
 
 
 class WithSettings:
-    """Mixed into Hugging Face's configurations: `vcc` always holds the settings as plain values, also those given at
-    load, `from_pretrained(folder, vcc=VccConfig(...))`."""
+    """Mixed into Hugging Face's configurations: `vcc` always holds the settings as plain values, including those given
+    at load, `from_pretrained(folder, vcc=VccConfig(...))`."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value.to_dict() if name == "vcc" and isinstance(value, Settings) else value)
 
 
 def keep(module: str, table: dict[type, Any], hf_class: type, wrapped: type) -> Any:
-    """Enter a wrapped class into a table, and into a module under the name by which pickle finds it."""
+    """Enter a wrapped class into a table, and into a module under the name that pickle uses."""
     wrapped.__module__, wrapped.__qualname__ = module, f"Vcc{hf_class.__name__}"
     setattr(sys.modules[module], wrapped.__qualname__, wrapped)
     table[hf_class] = wrapped
@@ -30,14 +29,14 @@ def keep(module: str, table: dict[type, Any], hf_class: type, wrapped: type) -> 
 
 
 def record_alike(hf_class: Any, wrapped: type) -> None:
-    """Hidden states and attentions are recorded as by the untouched model: a model enters itself when it is built, not
-    when its class changes."""
+    """Record hidden states and attentions like the untouched model: models register when they are built, not when their
+    class changes."""
     for cls in (hf_class, wrapped):
         _CAN_RECORD_REGISTRY[str(cls)] = hf_class._can_record_outputs
 
 
 def find(module: str, name: str, register: Callable[[Any], None], families: Iterable[Any]) -> Any:
-    """A class by its name, as pickle looks it up; families that were not used yet are registered first."""
+    """A class by its name, for pickle; its family is registered first if needed."""
     if name.startswith("Vcc"):
         for family in families:
             register(family)
@@ -48,17 +47,17 @@ def find(module: str, name: str, register: Callable[[Any], None], families: Iter
 
 
 def change_class(value: Any, classes: Mapping[type, type]) -> bool:
-    """Give a module or a configuration the class that the table has for its own. -> whether there was one."""
+    """Change the class of a module or configuration by the table. -> whether the table has one."""
     new = classes.get(type(value))
     if new is None:
         return False
     value.__class__ = new
-    value.__dict__.pop("model_type", None)  # a configuration's is that of its class, whatever file it came from
+    value.__dict__.pop("model_type", None)  # the class's own, whatever the file says
     return True
 
 
 def wrap_configs(model: Any, classes: Mapping[type, type], settings: Settings) -> list[Any]:
-    """Turn the configurations inside a model into wrapped ones with these settings. -> those that were."""
+    """Turn the configurations inside a model into wrapped ones with these settings, and return them."""
     changed = [config for config in configs(model) if change_class(config, classes)]
     for config in changed:
         config.vcc = settings
@@ -66,7 +65,7 @@ def wrap_configs(model: Any, classes: Mapping[type, type], settings: Settings) -
 
 
 def restore_classes(model: Any, classes: Mapping[type, type]) -> None:
-    """Give modules and configurations Hugging Face's classes back."""
+    """Restore Hugging Face's classes of modules and configurations."""
     original = {ours: hf_class for hf_class, ours in classes.items()}
     for module in model.modules():
         change_class(module, original)
@@ -76,6 +75,6 @@ def restore_classes(model: Any, classes: Mapping[type, type]) -> None:
 
 
 def configs(model: Any) -> list[Any]:
-    """The configurations that the modules of a model hold, each once."""
+    """The distinct configurations of a model's modules."""
     held = [module.__dict__.get("config") for module in model.modules()]
     return list({id(config): config for config in held if config is not None}.values())

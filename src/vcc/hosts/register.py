@@ -1,5 +1,5 @@
-"""The wrapped classes of a family, made from its row in the table when the family is first used, and entered into
-transformers' Auto classes."""
+"""Make the wrapped classes of a family from its row in the table at first use, and register them with the Auto
+classes."""
 
 import importlib
 import inspect
@@ -15,7 +15,7 @@ from vcc.hosts.forward.encoder import LongInputEncoder
 from vcc.hosts.forward.heads import VIP_NAMES, Seq2Seq, WithHead
 from vcc.hosts.made_classes import CLASSES, WithSettings, find, keep, record_alike
 
-# Each Auto class with its table of names, and the rule for VIPs that the caller does not name.
+# Each Auto class with its table of names, and the default VIP rule.
 HEADS: dict[str, tuple[str, str | None]] = {
     "AutoModel": ("MODEL_MAPPING_NAMES", None),
     "AutoModelForMaskedLM": ("MODEL_FOR_MASKED_LM_MAPPING_NAMES", "mask"),
@@ -29,14 +29,14 @@ HEADS: dict[str, tuple[str, str | None]] = {
 
 
 def register_type(model_type: str | None) -> None:
-    """Register the family of a model type, "bert" or "vcc-bert"; a type that is not in the table is ignored."""
+    """Register the family of a model type, "bert" or "vcc-bert"; unknown types are ignored."""
     family = find_family(model_type)
     if family is not None:
         register(family)
 
 
 def register(family: Family) -> None:
-    """Make the wrapped classes of a family and enter them into the Auto classes, once."""
+    """Make the wrapped classes of a family and register them with the Auto classes, once."""
     import transformers
 
     if family.model_type not in configuration_auto.CONFIG_MAPPING:
@@ -52,7 +52,7 @@ def register(family: Family) -> None:
         __name__, CLASSES, hf_config, type(f"Vcc{hf_config.__name__}", (WithSettings, hf_config), settings)
     )
     AutoConfig.register(config.model_type, config)
-    # Hugging Face finds layers that must not be split by name, and layers whose output it records by base class.
+    # Hugging Face finds unsplittable layers by name, and layers whose output it records by base class.
     keep(
         __name__,
         CLASSES,
@@ -109,7 +109,7 @@ def known_classes() -> list[str]:
 
 
 def with_more(forward: Any, names: tuple[str, ...]) -> inspect.Signature:
-    """The signature of a Hugging Face forward, with parameters of ours before its keyword arguments."""
+    """The signature of a Hugging Face forward, with our parameters before its keyword arguments."""
     signature = inspect.signature(forward)
     extra = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in names]
     parameters = list(signature.parameters.values())

@@ -19,13 +19,12 @@ Model = TypeVar("Model", bound=PreTrainedModel)
 
 
 def wrap(model: Model, config: VccConfig, max_length: int | None = None, tokenizer: Any = None) -> Model:
-    """A model that reads long inputs, sharing its weights with `model`, which stays as it is.
+    """Return a model that reads long inputs and shares its weights with `model`, which is not changed.
 
-    Sharing is for good: training one trains the other, and `.half()` or `.to(device)` on one, which puts other numbers
-    into the same tensors, changes the other too. To avoid that, wrap a copy: `wrap(copy.deepcopy(model))`.
-    `max_length` extends learned positions by repeating them, and each can then be trained on its own; without it they
-    repeat as they are. `tokenizer` names the mask token and the separator, for a model that was not loaded from the
-    folder of its tokenizer. A model that is wrapped already gets the new settings.
+    Sharing is permanent: training one trains the other, and `.half()` or `.to(device)` on one changes the other too. To
+    avoid that, wrap a copy: `wrap(copy.deepcopy(model))`. `max_length` extends learned positions by repeating them;
+    each can then be trained separately. Without it they repeat as they are. `tokenizer` provides the mask token and the
+    separator, for a model that was not loaded from its tokenizer's folder. A wrapped model gets the new settings.
     """
     model = unwrap(model)
     register_type(getattr(getattr(model, "config", None), "model_type", None))
@@ -54,7 +53,7 @@ def wrap(model: Model, config: VccConfig, max_length: int | None = None, tokeniz
 
 
 def unwrap(model: Model) -> Model:
-    """The untouched Hugging Face model, sharing its weights; a model that is not wrapped comes back as it is."""
+    """Return the untouched Hugging Face model, which shares its weights; other models are returned as they are."""
 
     def change(copied: Any) -> None:
         del find_encoder(copied).vcc_state

@@ -1,8 +1,7 @@
-"""A document longer than memory: its tree is built piece by piece on disk, and asking touches only what it visits.
+"""Documents longer than memory: the tree is built in pieces on disk, and a question reads only the nodes it visits.
 
-The files are mapped into memory "copy on write": a question changes its own copy of the few pages that it touches, and
-what it did not touch is never read. Above the model's own scales there are coarser ones, as many as the length asks
-for, so that the nodes of the coarsest scale stay few.
+The files are memory-mapped copy-on-write: a question changes its own copies of the few pages it touches. Coarser scales
+are added above the model's own until the coarsest has few nodes.
 """
 
 import copy
@@ -29,16 +28,16 @@ from vcc.qa.model import Asked, FirstReading, Progress, QaModel, Seen, no_progre
 from vcc.qa.second_look import best_nodes
 from vcc.qa.windows import Found, Ints, best_found
 
-ROOTS = 4096  # nodes of the coarsest scale, at most
-FAN_OUT = 16  # of each scale that is added
-OPENED = 512  # nodes of it
+ROOTS = 4096  # maximum nodes of the coarsest scale
+FAN_OUT = 16  # of each added scale
+OPENED = 512  # nodes of each added scale
 PIECE = 8192  # tokens read at a time
 MAP = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0x4000 if hasattr(mmap, "MAP_POPULATE") else 0)
 SHAPE = "shape.json"
 
 
 def deepened(config: VccConfig, n: int) -> VccConfig:
-    """The model's settings with coarser scales above, for n tokens."""
+    """The model's settings with coarser scales added for n tokens."""
     scales, budget = config.scales, config.budget
     while n / scales[0] > ROOTS:
         scales, budget = (scales[0] * FAN_OUT, *scales), (OPENED, *budget)
@@ -47,12 +46,12 @@ def deepened(config: VccConfig, n: int) -> VccConfig:
 
 @dataclass(frozen=True)
 class LongTree:
-    """The folder of a tree on disk."""
+    """A tree on disk."""
 
     folder: Path
 
     def write(self, trees: Iterator[SegmentTree]) -> None:
-        """The trees of consecutive pieces as one, each but the last a whole number of coarsest nodes long."""
+        """Join the trees of consecutive pieces; all but the last have whole coarsest nodes."""
         self.folder.mkdir(parents=True, exist_ok=True)
         shapes: dict[str, list[int]] = {}
         length = 0
@@ -74,8 +73,8 @@ class LongTree:
 
     @contextmanager
     def opened(self) -> Iterator[Callable[[], SegmentTree]]:
-        """A function that maps the tree anew, of a batch of one: it may be changed in place, and the files stay as they
-        are. All files are opened before, so it does not matter if they are removed meanwhile."""
+        """A function that maps the tree again, as a batch of one; in-place changes do not reach the files. All files
+        are opened first, so they may be removed meanwhile."""
         about = json.loads((self.folder / SHAPE).read_text(encoding="utf-8"))
         with ExitStack() as stack:
             files = {name: stack.enter_context((self.folder / name).open("rb")) for name in about["shapes"]}
@@ -92,16 +91,16 @@ class LongTree:
 
 
 def mapped(file: IO[bytes], shape: Sequence[int]) -> Tensor:
-    """(1, *shape) numbers of a file, copied where they are written to and never written back."""
+    """(1, *shape) numbers of a file, mapped copy-on-write."""
     pages = mmap.mmap(file.fileno(), 0, flags=MAP, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     if hasattr(mmap, "MADV_RANDOM"):
-        pages.madvise(mmap.MADV_RANDOM)  # nodes are read here and there: their neighbours are not needed
+        pages.madvise(mmap.MADV_RANDOM)  # no read-ahead: nodes are scattered
     return torch.frombuffer(pages, dtype=torch.float32).view(1, *shape)
 
 
 @torch.inference_mode()
 def read_long(qa: QaModel, ids: Ints, folder: Path, progress: Progress = no_progress) -> LongTree:
-    """Read tokens (n,), which may themselves be on disk, into a tree on disk: memory is that of one piece."""
+    """Read tokens (n,), which may be on disk, into a tree on disk, with the memory of one piece."""
     config = deepened(qa.config, len(ids))
     window, frame = config.window, qa.frame
     around = qa.settings.framed_windows
@@ -139,7 +138,7 @@ def best_spans_on_disk(
     top: int = 1,
     progress: Progress = no_progress,
 ) -> Asked:
-    """As `QaModel.best_spans`, one question at a time, but only tokens around the best nodes can be part of a span."""
+    """Like `QaModel.best_spans`, one question at a time; spans lie only around the best nodes."""
     qa = on_cpu(qa)  # the tree is too large for a GPU, and few of its nodes are visited
     settings, config, places = qa.settings, deepened(qa.config, len(ids)), qa.places(len(ids))
     most, reach = max(settings.candidates, top), qa.config.window // 2
@@ -166,7 +165,7 @@ def on_cpu(qa: QaModel) -> QaModel:
 
 
 def regions(spans: Sequence[tuple[int, int]], reach: int, n: int) -> list[tuple[int, int]]:
-    """The stretches first..last-1 around spans (first, last), both included, joined where they meet."""
+    """The stretches first..last - 1 around spans (first, last), merged if they meet."""
     joined: list[tuple[int, int]] = []
     for first, last in sorted((max(first - reach, 0), min(last + 1 + reach, n)) for first, last in spans):
         if joined and first <= joined[-1][1]:

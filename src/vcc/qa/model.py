@@ -1,9 +1,9 @@
-"""`QaModel`: questions on tokens, by a wrapped model. What users run, what is trained and what is measured is this.
+"""`QaModel`: questions on tokens with a wrapped model, shared by the product, training and evaluation.
 
-A document is read once, into a tree, and every question is a small pass over that: it sits in a window of its own, so
-the first layers' states of the document do not depend on it. The tokens are [CLS] question [SEP] as VIPs; as context
-document [SEP] or, if the model's settings say so, [CLS] window [SEP] for every window. A model that was trained for it
-takes a second look at what it found.
+A document is read once into a tree, and each question is a small pass over it: the question has its own window, so the
+first layers' states of the document do not depend on it. The VIPs are [CLS] question [SEP]; the context is document
+[SEP] or, with `framed_windows`, [CLS] window [SEP] for every window. A model trained for it takes a second look at the
+passages it found.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -34,8 +34,8 @@ from vcc.qa.settings import QaSettings, load_settings
 from vcc.qa.windows import Bools, Found, Ints, WindowReader, best_found, token_types
 from vcc.qa.words import best_matches
 
-READ_AT_ONCE = {"cpu": 4096, "cuda": 8192}  # tokens; a CPU is a fifth slower with twice as many
-ASKED_AT_ONCE = {"cpu": 2**25, "cuda": 2**30}  # bytes of a batch's trees; a CPU is no faster with more
+READ_AT_ONCE = {"cpu": 4096, "cuda": 8192}  # tokens; twice as many are a fifth slower on a CPU
+ASKED_AT_ONCE = {"cpu": 2**25, "cuda": 2**30}  # bytes of a batch's trees; more are not faster on a CPU
 
 Progress = Callable[[int, int], None]  # tokens read or questions asked, and all of them
 
@@ -46,15 +46,15 @@ def no_progress(done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class Asked:
-    """What was found for each question, best first and without overlaps, and what it took."""
+    """The spans of each question, best first and without overlaps, and statistics."""
 
     found: tuple[tuple[Found, ...], ...]
     rows: tuple[tuple[int, int], ...]  # (layer, rows of document and question it saw), for each compressed layer
-    passages: int  # read again, for all questions together
+    passages: int  # of the second look, for all questions together
 
 
 class FirstReading(NamedTuple):
-    """What the compressed layers find for a batch of questions: spans, and the nodes with the largest scores."""
+    """What the compressed layers find for a batch of questions: spans, and the best-scored nodes."""
 
     spans: list[list[Found]]
     nodes: list[list[ScoredSpan]]
@@ -62,7 +62,7 @@ class FirstReading(NamedTuple):
 
 @dataclass
 class Seen:
-    """Watches the layers: the most rows each of them saw, and the last one's cut."""
+    """Records the maximum rows of each layer, and the last layer's cut."""
 
     also: Watch | None = None
     rows: dict[int, int] = field(default_factory=dict)
@@ -89,30 +89,32 @@ class QaModel:
     def __post_init__(self) -> None:
         name = type(self.model).__name__
         if not isinstance(self.model, Wrapped):
-            raise ModelError(f"{name} is not wrapped by VCC: make it with vcc.wrap and save it")
+            raise ModelError(f"{name} is not wrapped: wrap it with vcc.wrap and save it")
         modules: dict[str, Any] = dict(self.model.named_children())  # type: ignore[attr-defined]
         head = modules.get("qa_outputs")
         if not isinstance(head, nn.Linear) or head.out_features != 2:
-            raise ModelError(f"{name} has no linear layer qa_outputs with 2 outputs: give a ...ForQuestionAnswering")
+            raise ModelError(
+                f"{name} has no linear layer qa_outputs with 2 outputs: use a ...ForQuestionAnswering model"
+            )
         if self.config.vip_window != "own":
             raise ModelError(
-                f'{name} was made with vip_window={self.config.vip_window!r}: only with "own" is the reading of a '
+                f'{name} has vip_window={self.config.vip_window!r}: it must be "own", which makes the index of a '
                 "document independent of the question"
             )
         if not self.tokenizer.is_fast:
             raise ModelError(f"{type(self.tokenizer).__name__} gives no character offsets: a fast tokenizer is needed")
         if self.tokenizer.cls_token_id is None:
-            raise ModelError(f"{type(self.tokenizer).__name__} has no CLS token, which stands for no answer")
-        _ = self.settings  # says what is wrong with them
+            raise ModelError(f"{type(self.tokenizer).__name__} has no CLS token, which stands for 'no answer'")
+        _ = self.settings  # raises if they are invalid
 
     @property
     def config(self) -> VccConfig:
-        """How the model compresses."""
+        """The model's VCC settings."""
         return self.model.vcc
 
     @property
     def settings(self) -> QaSettings:
-        """How it answers, as its configuration says now."""
+        """The question-answering settings of its configuration."""
         return load_settings(self.model.config)
 
     @property
@@ -138,19 +140,19 @@ class QaModel:
         return frozenset(tuple(self.ids_of(clause.question).tolist()) for clause in CLAUSES)
 
     def knows(self, question: Ints) -> bool:
-        """Whether a question is one of the clauses' and the model has learned these: then its settings hold what their
-        scores mean."""
+        """Whether a question is one of the clauses' and the model was trained on them: they have their own
+        calibration."""
         return self.settings.clause_calibration is not None and tuple(question.tolist()) in self.clauses
 
     def looks_for(self, question: Ints, n: int) -> Looks:
-        """How many passages of a document of n tokens are read again for a question."""
+        """How many second looks a question gets in a document of n tokens."""
         most = self.settings.second_looks
         if self.knows(question):
             return for_clauses(most)
         return for_short_texts(most) if n <= most * self.config.window else Looks(most)
 
     def calibration_of(self, question: Ints) -> Calibration:
-        """What the scores of its answers mean."""
+        """The calibration of a question's scores."""
         settings = self.settings
         own = settings.clause_calibration if self.knows(question) else None
         return own or settings.calibration
@@ -159,15 +161,15 @@ class QaModel:
         """The tokens of a question, without special ones."""
         ids = tokenize_text(question, self.tokenizer).ids
         if not len(ids):
-            raise UsageError(f"question {question!r} holds no word")
+            raise UsageError(f"question {question!r} has no words")
         return ids
 
     def places(self, n: int) -> Ints:
-        """Where the n tokens of a document stand among those that are read, (n,)."""
+        """(n,) the places of a document's n tokens among those that are read."""
         return framed_places(n, self.config.window, self.frame) if self.settings.framed_windows else np.arange(n)
 
     def read(self, documents: Sequence[Ints], progress: Progress = no_progress) -> SegmentTree:
-        """The trees of documents, read whole; without gradients some windows at a time."""
+        """The trees of whole documents; without gradients, read in batches of windows."""
         window, around = self.config.window, self.settings.framed_windows
         full = [framed(ids, window, self.frame) if around else [*ids, *self.frame.after] for ids in documents]
         ids, lengths, total = pad_ids(full), sizes(full), max(map(len, documents))
@@ -183,8 +185,7 @@ class QaModel:
         return read_once(self.host, pieces(), self.config)
 
     def rows(self, ids: Tensor, lengths: Tensor, token_type: int, first: int = 0) -> Rows:
-        """Embedded tokens (B, n), the first of which stand at place `first` of their texts, which are `lengths` (B,)
-        long: what is beyond is padding."""
+        """Embedded tokens (B, n), starting at place `first` of texts of `lengths` (B,) tokens; the rest is padding."""
         ids, lengths = ids.to(self.device), lengths.to(self.device)
         places = torch.arange(first, first + ids.shape[1], device=self.device).expand_as(ids)
         real = places < lengths[:, None]
@@ -193,9 +194,9 @@ class QaModel:
         return Rows(hidden, real.float(), places.float())
 
     def vips(self, questions: Sequence[Ints]) -> Rows:
-        """The questions, as long as they are, with the special tokens around them: (Q, p).
+        """The questions with their special tokens, (Q, p).
 
-        Their positions count up to 0, where the document's begin, as if one stood before the other.
+        Their positions count up to 0, where the document's begin, as if the question preceded it.
         """
         full = [np.concatenate([self.frame.before, ids, self.frame.between]) for ids in questions]
         rows = self.rows(pad_ids(full, self.tokenizer.pad_token_id or 0), sizes(full), 0)
@@ -212,15 +213,15 @@ class QaModel:
     ) -> Tensor:
         """Start and end logits (Q, 1 + n, 2): of no answer at place 0, then of each token of the question's document.
 
-        The documents have `lengths` tokens. Question i is asked of document owner[i]; without `owner` there is but one.
-        Beyond the end of a shorter document logits are -inf. `config`: to compress otherwise than the model says.
+        The documents have `lengths` tokens. Question i belongs to document owner[i]; without `owner` there is only one.
+        Beyond the end of a shorter document, logits are -inf. `config` replaces the model's VCC settings.
         """
         own = torch.tensor(lengths, device=self.device)
         if owner is not None:
             owner = owner.to(self.device)
             own = own[owner]
         vips, tree = ask(self.host, self.vips(questions), tree, config or self.config, watch, owner)
-        with torch.autocast(self.device.type, enabled=False):  # the tree is wider than what layers compute in
+        with torch.autocast(self.device.type, enabled=False):  # the tree has a wider dtype than the layers
             none, tokens = self.head(vips.hidden[:, :1]), self.head_of_tree(tree)
         n = max(lengths)
         tokens = tokens[:, torch.as_tensor(self.places(n), device=self.device)]
@@ -235,7 +236,7 @@ class QaModel:
     def head_of_tree(self, tree: SegmentTree) -> Tensor:
         """The same for every token of a tree."""
         head = self.model.qa_outputs
-        # Nothing follows BERT's last layer and the head is linear: 2 numbers a token are added up instead of D.
+        # Nothing follows BERT's last layer and the head is linear: add up 2 numbers per token instead of D.
         if self.host.finish_is_identity:
             return flatten_tree(project_tree(tree, head.weight.to(tree.means.dtype).t())).hidden + head.bias
         return self.head(flatten_tree(tree).hidden)
@@ -251,9 +252,9 @@ class QaModel:
         watch: Watch | None = None,
         progress: Progress = no_progress,
     ) -> Asked:
-        """The best spans of a document, of tokens `ids` (n,) and `tree`, for each question: `top` of them or more.
+        """The best spans of a document, with tokens `ids` (n,) and `tree`, for each question: at least `top`.
 
-        As many questions share a batch as memory allows. No answer starts or ends at a `blank` (n,) token.
+        Batches are as large as memory allows. No answer starts or ends at a `blank` (n,) token.
         """
         seen = Seen(watch)
         settings = self.settings
@@ -283,9 +284,9 @@ class QaModel:
         blank: Bools | None = None,
         progress: Progress = no_progress,
     ) -> tuple[tuple[tuple[Found, ...], ...], int]:
-        """At most `most` spans for each question, and how many passages were read again for them.
+        """At most `most` spans for each question, and the number of second looks.
 
-        `first_reading` reads a batch of questions; a model with second looks then reads again what it points to.
+        `first_reading` asks a batch of questions; a model with second looks then reads the passages found again.
         """
         found: list[tuple[Found, ...]] = []
         passages = 0

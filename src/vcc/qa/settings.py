@@ -1,4 +1,4 @@
-"""`QaSettings`: how a model answers questions. They are saved with it, under one key of its configuration."""
+"""`QaSettings`: how a model answers questions, saved under one key of its configuration."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -13,28 +13,28 @@ KEY = "qa"  # of a Hugging Face configuration
 
 @dataclass(frozen=True)
 class QaSettings:
-    """What turns spans into answers, and how they are found."""
+    """How spans are found and become answers."""
 
     calibration: Calibration = Calibration()
-    """How likely an answer is right."""
+    """Calibration of the scores."""
     clause_calibration: Calibration | None = None
-    """The same for the 41 questions of `vcc review`, which the model may know by heart; None: as the others."""
+    """The same for the 41 questions of `vcc review`, if the model was trained on them; None: like the others."""
     threshold: float = 0.5
-    """An answer that is less likely to be right than this is shown as doubtful."""
+    """Answers with a lower score are shown as doubtful."""
     doubt: float = 0.1
-    """What is less likely than this is not shown at all: the model is sure that there is no answer."""
+    """Answers with a lower score are not shown: there is very likely no answer."""
     framed_windows: bool = False
-    """Whether each window of a document stands between special tokens, [CLS] window [SEP]."""
+    """Whether each window of a document is framed by special tokens, [CLS] window [SEP]."""
     second_looks: int = 0
-    """Passages of a document, at most, that are read again with each question."""
+    """Maximum second looks per question."""
     longest_answer: int = 256
     """Tokens."""
     candidates: int = 20
-    """Spans of a document, or of a passage that is read again, that compete for a question."""
+    """Candidate spans of a document, or of a passage in the second look."""
     nodes: int = 40
-    """Best nodes of the tree that may point to passages."""
+    """Best nodes of the tree that may lead to passages."""
     matches: int = 40
-    """Pieces of the document that match the question's words best, and may point to passages; 0: none."""
+    """Pieces that match the question's words best and may lead to passages; 0: none."""
 
     def __post_init__(self) -> None:
         for name in ("calibration", "clause_calibration"):
@@ -67,9 +67,9 @@ def load_settings(config: Any) -> QaSettings:
     try:
         return QaSettings.from_dict({} if kept is None else kept)
     except (TypeError, ValueError) as error:
-        raise ModelError(f"the model's configuration holds settings that cannot be used: {error}") from error
+        raise ModelError(f"the model's configuration has settings that cannot be used: {error}") from error
 
 
 def keep_settings(config: Any, settings: QaSettings) -> None:
-    """Put the settings into a Hugging Face configuration, to be saved with the model."""
+    """Store the settings in a Hugging Face configuration, which is saved with the model."""
     setattr(config, KEY, asdict(settings))

@@ -1,1 +1,1 @@
-"""The service and its page: upload documents, ask them, see the answers on their pages."""
+"""The HTTP service and its web page: upload documents, ask them, see answers on their pages."""

@@ -1,4 +1,4 @@
-"""The service as one ASGI application: routes, page, what watches it, all behind the guard."""
+"""The service as one ASGI application: routes, page and monitoring, all behind the guard."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ from vcc.version import __version__
 
 log = logging.getLogger("vcc.serve")
 STATIC = Path(__file__).parent / "static"
-TIDY = 600  # seconds between two looks for documents that are too old
+TIDY = 600  # seconds between checks for expired documents
 SHOWN_LIMITS = (
     *("file_bytes", "pages", "tokens", "questions", "question_characters", "reviewed", "at_once"),
     *("waiting", "wait_seconds", "body_seconds", "reading_seconds", "kept_bytes", "kept_hours"),
@@ -37,7 +37,7 @@ SHOWN_LIMITS = (
 
 
 def make_app(settings: ServiceSettings) -> Guard:
-    """All that a server needs. The model is loaded now: what is wrong with it is told before a port is opened."""
+    """The application. The model is loaded first, so its errors are reported before a port is opened."""
     metrics = Metrics()
     library = Library(settings.folder, settings.kept_bytes, settings.kept_hours)
     engine = Engine(settings, library, metrics)
@@ -54,7 +54,7 @@ def make_app(settings: ServiceSettings) -> Guard:
     app = FastAPI(
         title="VCC",
         version=__version__,
-        description="Ask long documents: upload one, wait until it is read, ask; answers come with their place.",
+        description="Ask long documents: upload one, wait until it is read, ask. Answers include their place.",
         lifespan=life,
         docs_url=None,
         redoc_url=None,
@@ -69,7 +69,7 @@ def make_app(settings: ServiceSettings) -> Guard:
 
 
 def add_watching(app: FastAPI, engine: Engine, metrics: Metrics) -> None:
-    """What programs that look after services ask for."""
+    """Health, readiness and metrics, for monitoring."""
 
     @app.get("/health", tags=["service"])
     def health() -> dict[str, str]:
@@ -98,7 +98,7 @@ def add_watching(app: FastAPI, engine: Engine, metrics: Metrics) -> None:
 
 
 def add_errors(app: FastAPI) -> None:
-    """Every error is {"error": words}."""
+    """Every error response is {"error": message}."""
 
     def words(code: int, message: str, headers: Any = None) -> JSONResponse:
         return JSONResponse({"error": message}, code, headers)
@@ -144,7 +144,7 @@ def add_page(app: FastAPI) -> None:
 
 
 async def tidy(engine: Engine) -> None:
-    """Documents that are too old are deleted."""
+    """Delete expired documents."""
     while True:
         for id in engine.library.too_old():
             with contextlib.suppress(UnknownDocumentError):

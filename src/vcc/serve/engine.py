@@ -1,4 +1,4 @@
-"""One model for all documents of a service: reads what was uploaded, answers questions of several users together."""
+"""One model for all documents of a service: it reads uploads and answers questions of several users in batches."""
 
 import logging
 import queue
@@ -30,13 +30,13 @@ from vcc.serve.turns import Progress, Turns
 log = logging.getLogger("vcc.serve")
 REMEMBERED = 20_000  # replies
 OPEN_DOCUMENTS = 64  # with their indexes, which are mapped from disk
-A_STEP = 8  # questions of a review that are asked together
-TOP = 5  # answers found for each question; a request may take fewer
+A_STEP = 8  # questions of a review in a batch
+TOP = 5  # answers per question; a request may take fewer
 
 
 @dataclass(frozen=True)
 class PendingQuestion:
-    """A question under way."""
+    """A pending question."""
 
     id: str
     question: str
@@ -56,11 +56,11 @@ class Engine:
         self.lock = threading.Lock()
         self.questions: queue.SimpleQueue[PendingQuestion | None] = queue.SimpleQueue()
         self.readers = ThreadPoolExecutor(settings.readers, "reader")
-        self.rereaders = ThreadPoolExecutor(1, "rereader")  # of documents whose indexes made room for others
+        self.rereaders = ThreadPoolExecutor(1, "rereader")  # for documents whose indexes were evicted
         self.answering = threading.Thread(target=self._answer_all, name="answering", daemon=True)
         self.answering.start()
         for entry in reversed(library.all()):
-            if entry.state in ("waiting", "reading"):  # the service ended before they were read
+            if entry.state in ("waiting", "reading"):  # the service stopped before they were read
                 self.read(entry.id)
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ class Engine:
         return sum(entry.state in ("waiting", "reading") for entry in self.library.all())
 
     def read(self, id: str) -> None:
-        """Read a document as soon as there is a free reader."""
+        """Read a document as soon as a reader is free."""
         self.readers.submit(self._read, id)
 
     def _read(self, id: str) -> None:
@@ -141,7 +141,7 @@ class Engine:
     # Documents in memory
 
     def document(self, id: str) -> Document:
-        """A document that was read, with its index."""
+        """A document with its index."""
         with self.lock:
             if id in self.open:
                 self.open.move_to_end(id)
@@ -157,7 +157,7 @@ class Engine:
                 self.open.popitem(last=False)
 
     def forget(self, id: str) -> None:
-        """Delete a document, its index, and all that is remembered of it."""
+        """Delete a document, its index and its cached replies."""
         with self.lock:
             self.open.pop(id, None)
             for key in [key for key in self.replies if key[0] == id]:
@@ -165,14 +165,14 @@ class Engine:
         self.library.delete(id, self._own_index(self.library.get(id).sha256, id))
 
     def _own_index(self, sha256: str, id: str) -> Path | None:
-        """The place of a document's index, if no other document has the same text."""
+        """The folder of a document's index, if no other document has the same text."""
         shared = any(entry.sha256 == sha256 for entry in self.library.all() if entry.id != id)
         return self.library.store.place(sha256, self.model_hash) if sha256 and not shared else None
 
     # Asking
 
     def submit(self, id: str, questions: Sequence[str]) -> "list[Future[Reply]]":
-        """Queue questions: the replies to come. A question that was answered before has its reply already."""
+        """Queue questions and return futures of their replies; cached replies are ready immediately."""
         futures = []
         for question in questions:
             with self.lock:
@@ -197,7 +197,7 @@ class Engine:
                 self._answer(id, [waiting for waiting in batch if waiting.id == id])
 
     def _answer(self, id: str, batch: Sequence[PendingQuestion]) -> None:
-        """Ask a document, or let it be read again before that: reading takes long, and others wait for this thread."""
+        """Ask a document. If its index is gone, another thread reads it again first: this one must not block."""
         if self._has_index(id):
             self._reply(id, batch)
         else:
@@ -206,7 +206,7 @@ class Engine:
     def _reply(
         self, id: str, batch: Sequence[PendingQuestion], opened: Callable[[str], Document] | None = None
     ) -> None:
-        """Ask all questions to one document in a batch; the same question from two users is asked once."""
+        """Ask one document all questions in a batch; the same question of two users is asked once."""
         wanted = [waiting for waiting in batch if waiting.reply.set_running_or_notify_cancel()]
         questions = list(dict.fromkeys(waiting.question for waiting in wanted))
         self.metrics.batch.observe(len(questions))
@@ -227,14 +227,14 @@ class Engine:
             waiting.reply.set_result(replies[waiting.question])
 
     def _has_index(self, id: str) -> bool:
-        """Whether the index of a document is in the store; for one that was deleted meanwhile, asking raises."""
+        """Whether the index of a document is stored. True for a deleted document: asking it raises."""
         try:
             return self.library.store.place(self.library.get(id).sha256, self.model_hash).is_dir()
         except UnknownDocumentError:
             return True
 
     def _ready(self, id: str) -> Document:
-        """A document with its index, which is made again where it is gone: patiently, because that takes long."""
+        """A document with its index, which is made again if it is gone, at low priority."""
         document = self.document(id)
         with self.turns.patient() as progress:
             document.read(progress=progress)
@@ -246,7 +246,7 @@ class Engine:
             return document.see(question, TOP)[0]
 
     def review(self, id: str, questions: Sequence[Question], told: Progress) -> ReviewRow:
-        """The row of one document; questions that people wait for go first between its steps."""
+        """The row of one document; users' questions go first between its steps."""
         document = self._ready(id)
         replies: list[Reply] = []
         for first in range(0, len(questions), A_STEP):
@@ -257,7 +257,7 @@ class Engine:
 
 
 class LimitError(DocumentError):
-    """A document that the service does not take, and the HTTP code that says so."""
+    """A document above the service's limits, with its HTTP status code."""
 
     def __init__(self, source: str, rule: str, code: int) -> None:
         super().__init__(source, rule)
@@ -265,4 +265,4 @@ class LimitError(DocumentError):
 
 
 def void(_: object) -> None:
-    """Nothing: for functions whose result is not wanted."""
+    """Discard a result."""

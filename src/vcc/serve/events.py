@@ -1,4 +1,4 @@
-"""Progress as server-sent events: one for each change, until the work is finished."""
+"""Progress as server-sent events, one per change, until the work is done."""
 
 import asyncio
 import time
@@ -8,8 +8,8 @@ from fastapi.responses import StreamingResponse
 
 from vcc.serve.schemas import DocumentSchema, ReviewSchema
 
-EVERY = 0.2  # seconds between two looks
-ALIVE = 15  # seconds after which a line says that the connection is still there
+EVERY = 0.2  # seconds between polls
+ALIVE = 15  # seconds between keep-alive lines
 FINISHED = ("ready", "failed")
 
 

@@ -1,4 +1,4 @@
-"""What stands before every route: token, origin, limits on bodies and on requests at once, headers, one log line."""
+"""Checks before every route: token, origin, limits on bodies and concurrent requests, headers, one log line."""
 
 import asyncio
 import base64
@@ -23,7 +23,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 OPEN = ("/health",)  # routes that need no token
-# The page's scripts and styles come from the service; PDF.js draws fonts and pictures that it makes itself.
+# Scripts and styles come from the service; PDF.js creates fonts and images itself.
 POLICY = (
     "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self' data: blob:; "
     "font-src 'self' data: blob:; connect-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'self'; "
@@ -39,12 +39,12 @@ HEADERS = {
     "cache-control": "no-store",
 }
 PORT = re.compile(r":\d+$")
-BODY_EXTRA = 100_000  # bytes that a form may have around its file
+BODY_EXTRA = 100_000  # bytes of a form around its file
 LONGEST_PATH = 2_000
 
 
 class Refused(Exception):
-    """A request that goes no further."""
+    """A rejected request."""
 
     def __init__(self, code: int, words: str, **headers: str) -> None:
         super().__init__(words)
@@ -63,19 +63,19 @@ class Guard:
             await self.serve(scope, receive, send)
         elif scope["type"] == "lifespan":
             await self.app(scope, receive, send)
-        else:  # there are no web sockets
+        else:  # web sockets are not supported
             await send({"type": "websocket.close", "code": 1008})
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id, start, code = secrets.token_hex(8), time.perf_counter(), 500
         began, replaced = False, False
-        refusals: list[Refused] = []  # of the body, while the application was reading it
+        refusals: list[Refused] = []  # raised while the application read the body
 
         async def answer(message: Message) -> None:
             nonlocal code, began, replaced
             if replaced:
                 return
-            if refusals and not began:  # whatever the application has made of it
+            if refusals and not began:  # whatever the application made of it
                 refused = refusals.pop()
                 await refuse(answer, refused)
                 replaced = True
@@ -100,12 +100,12 @@ class Guard:
         except Exception as error:
             log.error("request %s: %s", request_id, type(error).__name__, exc_info=error)
             if not began:
-                await refuse(answer, Refused(500, f"a fault of the service; its log has request {request_id}"))
+                await refuse(answer, Refused(500, f"internal error; see request {request_id} in the service's log"))
         finally:
             self.at_once -= 1
             self.metrics.at_once.set(self.at_once)
             seconds = time.perf_counter() - start
-            route = getattr(scope.get("route"), "path", "other")  # never the path itself: users write it
+            route = getattr(scope.get("route"), "path", "other")  # never the path itself: it is user input
             self.metrics.requests.labels(route, method_of(scope), str(code)).inc()
             self.metrics.seconds.labels(route).observe(seconds)
             log.info("%s %s %s %d %.0f ms", request_id, method_of(scope), route, code, 1000 * seconds)
@@ -140,13 +140,13 @@ class Guard:
             raise Refused(401, words, **{"www-authenticate": 'Basic realm="vcc: any name, the token as password"'})
 
     def check_host(self, headers: Mapping[str, str]) -> None:
-        """Without a token, only addresses of this machine: another site's name could be made to lead here."""
+        """Without a token, accept only local host names: another site's name could resolve to this machine."""
         host = PORT.sub("", headers.get("host", ""))
         if not self.settings.token and not is_loopback(host):
-            raise Refused(403, "without a token the service answers only to its machine's own names, such as 127.0.0.1")
+            raise Refused(403, "without a token only local host names are accepted, such as 127.0.0.1")
 
     def check_origin(self, headers: Mapping[str, str]) -> None:
-        """A page of another site may not use the service in the name of its visitor."""
+        """Reject requests from pages of other sites."""
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2] != headers.get("host"):
             raise Refused(403, "requests from pages of other sites are refused")
@@ -154,14 +154,14 @@ class Guard:
             raise Refused(403, "requests from pages of other sites are refused")
 
     def limited(self, receive: Receive, refusals: list[Refused]) -> Receive:
-        """The body, no larger and no slower than allowed."""
+        """The body, within its limits on size and time."""
         received, ended = 0, False
         deadline = time.monotonic() + self.settings.body_seconds
 
         async def next_part() -> Message:
             nonlocal received, ended
             if ended:
-                return await receive()  # waits for the client to go away
+                return await receive()  # waits for the client to disconnect
             try:
                 message = await asyncio.wait_for(receive(), max(deadline - time.monotonic(), 0.001))
             except TimeoutError:
@@ -182,7 +182,7 @@ class Guard:
 
 
 def given_token(headers: Mapping[str, str]) -> str:
-    """The token of a request: a bearer's, an API key, or the password that a browser asks its user for."""
+    """The token of a request: a bearer token, an API key, or the password of basic authentication."""
     kind, _, value = headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer":
         return value.strip()
@@ -195,12 +195,12 @@ def given_token(headers: Mapping[str, str]) -> str:
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
-    """The headers, each once; one that decides something may not be there twice."""
+    """The headers. Security-relevant ones may not be repeated."""
     found: dict[str, str] = {}
     for name, value in scope["headers"]:
         key = name.decode("latin-1").lower()
         if key in found and key in ("host", "authorization", "x-api-key", "content-length", "origin", "content-type"):
-            raise Refused(400, f"the header {key} is there twice")
+            raise Refused(400, f"the header {key} occurs twice")
         found[key] = value.decode("latin-1")
     return found
 

@@ -1,4 +1,4 @@
-"""The documents of a service on disk: one folder, a sub-folder for each document, named by us and never by a user."""
+"""The documents of a service on disk: a sub-folder per document, with names we generate, never a user's."""
 
 import json
 import re
@@ -23,9 +23,9 @@ State = Literal["waiting", "reading", "ready", "failed"]
 ID = re.compile(r"[0-9a-f]{32}")
 ABOUT, ORIGINAL, TEXT = "about.json", "original", "text.json"
 PDF = b"%PDF-"
-NAME_LENGTH = 200  # characters of a file's name that are kept, to be shown
-# Of the folder's limit. An index is 20 times as large as a contract; the one not asked for longest makes room for a
-# new one, and is made again when it is asked for. Files are only ever deleted by their users and by age.
+NAME_LENGTH = 200  # characters of a file's name that are kept for display
+# Share of the folder's limit. An index is 20 times as large as a contract; the least recently used is evicted and made
+# again on demand. Files are deleted only by users and by age.
 FOR_INDEXES = 0.8
 
 
@@ -34,15 +34,15 @@ class UnknownDocumentError(Failure):
 
 
 class FullError(Failure):
-    """The folder holds as much as it may."""
+    """The folder is full."""
 
 
 @dataclass(frozen=True)
 class LibraryEntry:
-    """What is known of one document."""
+    """The record of one document."""
 
     id: str
-    name: str  # what its user calls it: to be shown, never to be opened
+    name: str  # the user's name for it: shown, never opened
     size: int  # bytes
     pdf: bool
     uploaded: float  # seconds since 1970
@@ -50,7 +50,7 @@ class LibraryEntry:
     done: int = 0  # tokens read
     total: int = 0
     error: str = ""
-    code: int = 0  # the HTTP code that the error would have
+    code: int = 0  # the HTTP code of the error
     title: str = ""
     characters: int = 0
     tokens: int = 0
@@ -60,7 +60,7 @@ class LibraryEntry:
 
 
 class Library:
-    """All documents. Entries are values in memory and files on disk; after a restart they are there again."""
+    """All documents. Entries are in memory and on disk, so they survive a restart."""
 
     def __init__(self, folder: Path, kept_bytes: int, kept_hours: float) -> None:
         self.folder, self.kept_bytes, self.kept_hours = folder / "documents", kept_bytes, kept_hours
@@ -79,7 +79,7 @@ class Library:
                 shutil.rmtree(path, ignore_errors=True)
 
     def add(self, data: bytes, name: str) -> LibraryEntry:
-        """Keep a new document; its file is named by us."""
+        """Store a new document under a generated name."""
         self._check_room(len(data))
         shown = printable(Path(name.replace("\\", "/")).name)[:NAME_LENGTH] or "document"
         entry = LibraryEntry(secrets.token_hex(16), shown, len(data), PDF in data[:1024], time.time())
@@ -90,7 +90,7 @@ class Library:
         return entry
 
     def put(self, entry: LibraryEntry, on_disk: bool = True) -> None:
-        """A new state of a document. One that was deleted meanwhile does not come back."""
+        """Update a document's entry, unless it was deleted meanwhile."""
         with self.lock:
             path = self.folder / entry.id
             if not path.is_dir():
@@ -126,7 +126,7 @@ class Library:
         self.change(id, sha256=text.sha256)
 
     def delete(self, id: str, index: Path | None = None) -> None:
-        """Remove a document and all that was made of it; an index only if no other document has the same text."""
+        """Remove a document and its files; its index only if no other document has the same text."""
         with self.lock:
             entry = self.get(id)
             del self.entries[entry.id]
@@ -141,15 +141,15 @@ class Library:
     def _check_room(self, more: int) -> None:
         most = round((1 - FOR_INDEXES) * self.kept_bytes)
         if size_below(self.folder) + more > most:
-            raise FullError(f"the service holds {most:,} bytes of documents, its limit: delete some of them")
+            raise FullError(f"the service has reached its limit of {most:,} bytes: delete some documents")
 
     def size(self) -> int:
-        """Bytes in the folder, indexes too."""
+        """Bytes in the folder, including indexes."""
         return size_below(self.folder.parent)
 
 
 def size_below(folder: Path) -> int:
-    """Of all files; what is deleted meanwhile is not counted."""
+    """The total size of files, ignoring files deleted meanwhile."""
     size = 0
     for path in folder.rglob("*"):
         with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""What a service counts: requests, seconds of each stage, batches, documents. Nothing of what they say."""
+"""The service's metrics: requests, seconds per stage, batches, documents; no content."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ BUCKETS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
 
 
 class Metrics:
-    """Counters of one service, in a registry of its own, so that two services in one process do not mix."""
+    """Counters of one service, in its own registry: a process may run several services."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -21,9 +21,9 @@ class Metrics:
             "vcc_stage_seconds", "Seconds of a stage", ["stage"], buckets=BUCKETS, registry=self.registry
         )
         self.batch = Histogram(
-            "vcc_batch_questions", "Questions asked together", buckets=(1, 2, 4, 8, 16, 32, 64), registry=self.registry
+            "vcc_batch_questions", "Questions per batch", buckets=(1, 2, 4, 8, 16, 32, 64), registry=self.registry
         )
-        self.at_once = Gauge("vcc_requests_at_once", "Requests under way", registry=self.registry)
+        self.at_once = Gauge("vcc_requests_at_once", "Concurrent requests", registry=self.registry)
         self.documents = Gauge("vcc_documents", "Documents", ["state"], registry=self.registry)
         self.kept = Gauge("vcc_kept_bytes", "Bytes in the folder", registry=self.registry)
 

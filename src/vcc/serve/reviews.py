@@ -70,7 +70,7 @@ class Reviews:
         try:
             return self.all[id]
         except KeyError:
-            raise UnknownDocumentError("there is no such review; only the latest are kept") from None
+            raise UnknownDocumentError("no such review; only the latest are kept") from None
 
     def _put(self, review: Review) -> None:
         with self.lock:

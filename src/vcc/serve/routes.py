@@ -1,4 +1,4 @@
-"""The routes. Each calls the engine and shapes what it gives; whatever is wrong has a code and plain words."""
+"""The routes. Each calls the engine and returns a schema; every error has a status code and a message."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -23,18 +23,18 @@ from vcc.serve.uploads import check_type
 
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 CODES = {
-    401: "no token, or not the right one",
-    404: "there is no such document or review",
-    409: "the document is not read yet, or could not be read",
-    413: "larger, longer or more than the service takes",
-    415: "not a kind of file that is read",
-    422: "the request, or the file, is not as it should be",
-    429: "too many requests at once, or too many documents waiting",
+    401: "missing or wrong token",
+    404: "no such document or review",
+    409: "the document is not ready, or could not be read",
+    413: "above a limit of the service",
+    415: "unsupported file format",
+    422: "invalid request or file",
+    429: "too many concurrent requests, or too many waiting documents",
     503: "the service's folder is full",
-    504: "not ready within the time that a call waits; the work goes on",
+    504: "not ready in time; the work continues",
 }
 Got = TypeVar("Got")
-Wait = Annotated[float, Query(ge=0, description="seconds to wait until it is read; the service has a limit")]
+Wait = Annotated[float, Query(ge=0, description="seconds to wait for reading to finish, up to the service's limit")]
 
 
 def refused(*codes: int) -> dict[int | str, dict[str, Any]]:
@@ -47,13 +47,13 @@ def document_routes(engine: Engine, reviews: Reviews) -> APIRouter:
 
     @routes.post("", status_code=202, responses=refused(413, 415, 422, 429, 503, 504))
     async def upload(file: UploadFile, wait: Wait = 0) -> schemas.DocumentSchema:
-        """Upload a document: PDF, DOCX, EPUB, HTML, Markdown or text. It is read as a job."""
+        """Upload a document (PDF, DOCX, EPUB, HTML, Markdown or text). It is read in the background."""
         data, name = await file.read(), file.filename or "document"
         if len(data) > settings.file_bytes:
             raise HTTPException(413, f"the file has {len(data):,} bytes, above the limit of {settings.file_bytes:,}")
         check_type(data, name)
         if engine.in_queue >= settings.waiting:
-            raise HTTPException(429, f"{settings.waiting} documents are waiting to be read already; try again later")
+            raise HTTPException(429, f"{settings.waiting} documents are already waiting to be read; try again later")
         entry = await run_in_threadpool(library.add, data, name)
         engine.read(entry.id)
         if wait:
@@ -64,12 +64,12 @@ def document_routes(engine: Engine, reviews: Reviews) -> APIRouter:
 
     @routes.get("", responses=refused())
     def all_documents() -> schemas.DocumentsSchema:
-        """All documents, the latest first."""
+        """All documents, latest first."""
         return schemas.DocumentsSchema(documents=[schemas.DocumentSchema.of(entry) for entry in library.all()])
 
     @routes.get("/{id}", responses=refused(404))
     def one_document(id: str) -> schemas.DocumentSchema:
-        """A document and how far its reading is."""
+        """A document and the progress of reading it."""
         return schemas.DocumentSchema.of(library.get(id))
 
     @routes.get("/{id}/events", responses=refused(404), response_class=StreamingResponse)
@@ -80,12 +80,12 @@ def document_routes(engine: Engine, reviews: Reviews) -> APIRouter:
 
     @routes.get("/{id}/text", responses=refused(404, 409))
     def text(id: str) -> schemas.TextSchema:
-        """What the document says: its characters, which answers count, and its parts."""
+        """The text of a document, which the offsets of answers refer to, and its parts."""
         return schemas.TextSchema.of(ready_text(engine, id))
 
     @routes.get("/{id}/span", responses=refused(404, 409, 422))
     def span(id: str, start: Annotated[int, Query(ge=0)], end: Annotated[int, Query(ge=1)]) -> schemas.SpanSchema:
-        """Where characters start..end - 1 stand: for links into a document."""
+        """The place of characters start..end - 1, for links into a document."""
         content = ready_text(engine, id)
         if not start < end <= len(content.text):
             raise HTTPException(422, f"span {start}..{end} must be non-empty and lie in 0..{len(content.text)}")
@@ -93,7 +93,7 @@ def document_routes(engine: Engine, reviews: Reviews) -> APIRouter:
 
     @routes.get("/{id}/file", responses=refused(404), response_class=FileResponse)
     def original(id: str) -> FileResponse:
-        """The file as it was uploaded, to be saved or drawn, never to be run."""
+        """The file as uploaded, for saving or drawing, never for execution."""
         kind = "application/pdf" if library.get(id).pdf else "application/octet-stream"
         headers = {
             "content-security-policy": "default-src 'none'; sandbox",
@@ -103,7 +103,7 @@ def document_routes(engine: Engine, reviews: Reviews) -> APIRouter:
 
     @routes.post("/{id}/ask", responses=refused(404, 409, 413, 422, 504))
     async def answer_questions(id: str, asked: schemas.AskRequest) -> schemas.RepliesSchema:
-        """Answer questions. Those of several callers are asked together."""
+        """Answer questions; those of several callers are batched."""
         check_questions(asked.questions, settings.questions, settings.question_characters)
         await run_in_threadpool(ready_text, engine, id)
         found = await in_time(engine.submit(id, asked.questions), settings.wait_seconds)
@@ -111,7 +111,7 @@ def document_routes(engine: Engine, reviews: Reviews) -> APIRouter:
 
     @routes.post("/{id}/heatmap", responses=refused(404, 409, 413, 422, 504))
     async def heatmap(id: str, asked: schemas.HeatmapRequest) -> schemas.HeatmapSchema:
-        """What each compressed layer read closely for a question."""
+        """What each compressed layer opened for a question."""
         check_questions([asked.question], 1, settings.question_characters)
         await run_in_threadpool(ready_text, engine, id)
         seen = asyncio.ensure_future(run_in_threadpool(engine.see, id, asked.question))
@@ -146,7 +146,7 @@ def review_routes(engine: Engine, reviews: Reviews) -> APIRouter:
         for id in asked.documents:
             engine.library.get(id)
         if reviews.in_queue >= settings.waiting:
-            raise HTTPException(429, f"{settings.waiting} reviews are waiting already; try again later")
+            raise HTTPException(429, f"{settings.waiting} reviews are already waiting; try again later")
         return schemas.ReviewSchema.of(reviews.start(asked.documents, questions))
 
     @routes.post("/questions", responses=refused(413, 415, 422))
@@ -155,10 +155,10 @@ def review_routes(engine: Engine, reviews: Reviews) -> APIRouter:
         name = (file.filename or "").lower()
         suffix = next((suffix for suffix in (".csv", ".yaml", ".yml") if name.endswith(suffix)), "")
         if not suffix:
-            raise HTTPException(415, "a list of questions is a .yaml or .csv file")
+            raise HTTPException(415, "a list of questions must be a .yaml or .csv file")
         data = await file.read(1_000_001)
-        if len(data) > 1_000_000 or data.count(b"&") > 1000:  # an alias of an alias of ... grows in YAML
-            raise HTTPException(413, "a list of questions has 1,000,000 bytes at most")
+        if len(data) > 1_000_000 or data.count(b"&") > 1000:  # YAML aliases of aliases grow exponentially
+            raise HTTPException(413, "a list of questions may have at most 1,000,000 bytes")
         try:
             found = await run_in_threadpool(parse_questions, data.decode("utf-8-sig"), suffix, "the list")
         except UnicodeDecodeError:
@@ -168,7 +168,7 @@ def review_routes(engine: Engine, reviews: Reviews) -> APIRouter:
 
     @routes.get("/{id}", responses=refused(404))
     def review(id: str) -> schemas.ReviewSchema:
-        """A review: how far it is, and the rows that are ready."""
+        """A review: its progress and the finished rows."""
         return schemas.ReviewSchema.of(reviews.get(id))
 
     @routes.get("/{id}/events", responses=refused(404), response_class=StreamingResponse)
@@ -193,7 +193,7 @@ def review_routes(engine: Engine, reviews: Reviews) -> APIRouter:
 def ready_text(engine: Engine, id: str) -> Text:
     entry = engine.library.get(id)
     if entry.state != "ready":
-        raise HTTPException(409, entry.error or "the document is not read yet: its state is at /v1/documents/{id}")
+        raise HTTPException(409, entry.error or "the document is not ready: see its state at /v1/documents/{id}")
     return engine.document(id).content
 
 
@@ -204,11 +204,11 @@ def check_questions(questions: Sequence[str], most: int, longest: int) -> None:
         if len(question) > longest:
             raise HTTPException(413, f"a question of {len(question):,} characters, above the limit of {longest:,}")
         if not any(letter.isalnum() for letter in question) or any("\ud800" <= c <= "\udfff" for c in question):
-            raise HTTPException(422, "a question holds no word, or characters that are none")
+            raise HTTPException(422, "a question has no words, or invalid characters")
 
 
 async def until_read(look: Callable[[], LibraryEntry], seconds: float) -> LibraryEntry:
-    """A document when it is read, or when that failed."""
+    """Wait until a document is read, or failed to be."""
     for _ in range(max(1, int(seconds / 0.1))):
         if (entry := look()).state in FINISHED:
             return entry
@@ -217,7 +217,7 @@ async def until_read(look: Callable[[], LibraryEntry], seconds: float) -> Librar
 
 
 async def in_time(futures: "Sequence[Future[Got]]", seconds: float) -> list[Got]:
-    """All results; 504 if one is late, but the work goes on, and who asks again finds it done."""
+    """Wait for all results. 504 if one is late: the work continues, and a later request finds it done."""
     wrapped = [asyncio.wrap_future(future) for future in futures]
     _, late = await asyncio.wait(wrapped, timeout=seconds)
     if late:
@@ -229,7 +229,7 @@ async def in_time(futures: "Sequence[Future[Got]]", seconds: float) -> list[Got]
 
 
 def too_late(seconds: float) -> HTTPException:
-    return HTTPException(504, f"not ready within {seconds:g} seconds; the work goes on: ask again later")
+    return HTTPException(504, f"not ready within {seconds:g} seconds; the work continues: ask again later")
 
 
 def attachment(data: bytes, kind: str, name: str) -> Response:

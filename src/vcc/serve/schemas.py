@@ -1,4 +1,4 @@
-"""The requests and results of the service, as the OpenAPI file shows them, and our values as results."""
+"""The request and response types of the service, as in its OpenAPI file, and conversions to them."""
 
 from typing import TYPE_CHECKING, Self
 
@@ -8,7 +8,7 @@ from vcc.documents.answer import Reply, place_at
 from vcc.documents.layer_view import LayerView, closest_passages, heat
 from vcc.documents.text import Text
 
-if TYPE_CHECKING:  # they import torch, which a client that wants the types does not need
+if TYPE_CHECKING:  # they import torch, which clients of the types do not need
     from vcc.serve.library import LibraryEntry
     from vcc.serve.reviews import Review
 
@@ -18,11 +18,11 @@ class StrictSchema(BaseModel):
 
 
 class ErrorSchema(BaseModel):
-    error: str = Field(description="what is wrong, in plain words")
+    error: str = Field(description="what is wrong")
 
 
 class BoxSchema(BaseModel):
-    """A rectangle on a page: 0 to 1 of the page as it is shown, from its top left corner."""
+    """A rectangle on a page, as fractions of the displayed page from its top left corner."""
 
     page: int
     x0: float
@@ -120,7 +120,7 @@ class SpanSchema(BaseModel):
 
 class AskRequest(StrictSchema):
     questions: list[str] = Field(min_length=1, examples=[["Which law governs this agreement?"]])
-    top: int = Field(3, ge=1, le=5, description="answers for each question, at most")
+    top: int = Field(3, ge=1, le=5, description="maximum answers per question")
 
 
 class HeatmapRequest(StrictSchema):
@@ -131,7 +131,7 @@ class HeatmapRequest(StrictSchema):
 class LayerSchema(BaseModel):
     name: str
     rows: int = Field(description="rows of document and question that the layer saw")
-    heat: list[float] = Field(description="0 to 1 for each cell: how finely it was read")
+    heat: list[float] = Field(description="openness of each cell, from 0 to 1")
 
 
 class PassageSchema(BaseModel):
@@ -173,7 +173,7 @@ class QuestionSchema(StrictSchema):
 
 class ReviewRequest(StrictSchema):
     documents: list[str] = Field(min_length=1)
-    questions: list[QuestionSchema] | None = Field(None, description="unless given, the 41 clauses of CUAD")
+    questions: list[QuestionSchema] | None = Field(None, description="default: the 41 clauses of CUAD")
 
 
 class ReviewRowSchema(BaseModel):

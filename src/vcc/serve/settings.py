@@ -1,4 +1,4 @@
-"""What a service allows: every limit has a number, and every refusal names it."""
+"""Settings and limits of a service; an error about a limit names its value."""
 
 import ipaddress
 from dataclasses import dataclass, field
@@ -12,26 +12,26 @@ MB = 1_000_000
 
 @dataclass(frozen=True)
 class ServiceSettings:
-    """How a service is run."""
+    """Settings of a service."""
 
-    folder: Path  # uploaded files and indexes, and nothing else
+    folder: Path  # for uploaded files and indexes only
     host: str = "127.0.0.1"
     port: int = 8756
     token: str = field(default="", repr=False)
-    model: str | None = None  # the folder of a model; None: the one that comes along
+    model: str | None = None  # the folder of a model; None: the bundled model
     file_bytes: int = 50 * MB  # of one upload
     pages: int = 2_000
     tokens: int = 1_000_000  # of one document
     questions: int = 100  # in one request
     question_characters: int = 2_000
     reviewed: int = 50  # documents in one review
-    at_once: int = 64  # requests
+    at_once: int = 64  # concurrent requests
     waiting: int = 200  # documents and reviews in the queue
     wait_seconds: float = 120  # a call that waits for its result
     body_seconds: float = 60  # for a request to arrive
     reading_seconds: float = 120  # for a file to become text
     reading_memory: int = 2 << 30  # bytes, for the same
-    readers: int = 2  # files that become text at the same time
+    readers: int = 2  # files read concurrently
     kept_bytes: int = 10_000 * MB  # in the folder
     kept_hours: float = 24 * 30
 
@@ -40,18 +40,18 @@ class ServiceSettings:
             if getattr(self, name) <= 0:
                 raise UsageError(f"{name} is {getattr(self, name)}: it must be above 0")
         if not 0 <= self.port <= 65535:
-            raise UsageError(f"port {self.port} must lie in 0..65535")
+            raise UsageError(f"port is {self.port}: it must be in 0..65535")
         if self.token and (len(self.token) < 16 or not self.token.isascii() or not self.token.isprintable()):
-            raise UsageError("the token must have at least 16 characters, all of them ASCII and printable")
+            raise UsageError("the token must have at least 16 characters, all printable ASCII")
         if not is_loopback(self.host) and not self.token:
             raise UsageError(
-                f"host {self.host} can be reached from other machines: that needs a token "
+                f"host {self.host} can be reached from other machines and needs a token "
                 "(--token, or the environment variable VCC_TOKEN)"
             )
 
     @property
     def limits(self) -> Limits:
-        """For the gate that files come in by: a page of text rarely has 10,000 characters."""
+        """Limits for the gate: a page of text rarely has 10,000 characters."""
         return Limits(
             file_bytes=self.file_bytes,
             unpacked_bytes=10 * self.file_bytes,

@@ -1,4 +1,4 @@
-"""Who may use the model: one at a time, and questions, which people wait for, before reading, which takes long."""
+"""Access to the model, one user at a time: questions, which users wait for, go before reading documents."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -8,12 +8,12 @@ Progress = Callable[[int, int], None]
 
 
 class Turns:
-    """A lock with two kinds of users. Patient work steps aside between its steps while anyone urgent waits."""
+    """A lock with two priorities. Patient work yields between its steps while urgent work waits."""
 
     def __init__(self) -> None:
         self.free = threading.Condition()
         self.taken = False
-        self.waiting = 0  # urgent ones
+        self.waiting = 0  # urgent callers
 
     @contextmanager
     def urgent(self) -> Iterator[None]:
@@ -29,7 +29,7 @@ class Turns:
 
     @contextmanager
     def patient(self, told: Progress = lambda done, total: None) -> Iterator[Progress]:
-        """Gives a progress function to call between steps."""
+        """Yields a progress function to call between steps."""
         self._enter_patiently()
 
         def step(done: int, total: int) -> None:

@@ -1,17 +1,17 @@
-"""What may be uploaded, told by the first bytes: the rest is found out by the process that reads it."""
+"""Check uploads by their first bytes; the process that reads them does the rest."""
 
 from vcc.documents.formats.read import FOREIGN, suffixes
 
-TEXTUAL = 4096  # bytes looked at
+TEXTUAL = 4096  # bytes that are checked
 ARCHIVES = (".docx", ".epub")
 
 
 class WrongTypeError(Exception):
-    """A file of a kind that the service does not read: 415."""
+    """An unsupported file format (415)."""
 
 
 def check_type(data: bytes, name: str) -> None:
-    """Refuse what is surely no document. Nothing is opened or unpacked here."""
+    """Raise if a file cannot be a document. Nothing is opened or unpacked here."""
     kinds = "PDF, DOCX, EPUB, HTML, Markdown and text"
     suffix = "." + name.lower().rpartition(".")[2] if "." in name else ""
     if not data.strip():
@@ -22,17 +22,17 @@ def check_type(data: bytes, name: str) -> None:
         return
     for first_bytes, rule in FOREIGN.items():
         if data.startswith(first_bytes):
-            raise WrongTypeError(f"the file {rule}; {kinds} are read")
+            raise WrongTypeError(f"the file {rule}; supported are {kinds}")
     wide = data.startswith((b"\xff\xfe", b"\xfe\xff"))
     if suffix in (".pdf", *ARCHIVES) or (b"\0" in data[:TEXTUAL] and not wide):
-        raise WrongTypeError(f"the file is not what its name says, or of another kind; {kinds} are read")
+        raise WrongTypeError(f"the file is not what its name says, or unsupported; supported are {kinds}")
     if suffix and suffix not in suffixes() and not is_text(data):
-        raise WrongTypeError(f"files named {suffix[:20]} are not read; {kinds} are")
+        raise WrongTypeError(f"{suffix[:20]} files are not supported; supported are {kinds}")
 
 
 def is_text(data: bytes) -> bool:
     try:
         data[:TEXTUAL].decode("utf-8")
     except UnicodeDecodeError as error:
-        return error.start > TEXTUAL - 4  # cut in the middle of a letter
+        return error.start > TEXTUAL - 4  # the sample may end inside a character
     return True

@@ -1,8 +1,8 @@
 """A checkpoint is complete or absent.
 
-It is written aside, a manifest with the SHA-256 of each of its files is written last, all of it is forced to disk, and
-one rename makes it appear. Whatever happens in between, the folder of a run holds only checkpoints that verify, and
-leftovers that are recognised and removed. Reading one never runs code: tensors are safetensors, the rest is JSON.
+It is written under a temporary name, with a manifest of the SHA-256 of each file last, synced to disk, and renamed. If
+this is interrupted, the folder of a run holds only valid checkpoints and leftovers that are recognised and removed.
+Reading one never runs code: tensors are safetensors, the rest is JSON.
 """
 
 import contextlib
@@ -20,18 +20,18 @@ from vcc.errors import Failure
 from vcc.files import force, one_at_a_time, sha256_of
 
 MANIFEST = "manifest.json"
-FORMAT = 1  # raised when a new version writes what an old one cannot read
+FORMAT = 1  # raised when old versions could not read it
 NAME = re.compile(r"checkpoint-(\d+)")
 ASIDE = ".writing-"  # prefix of a folder that is not a checkpoint yet, or no longer one
 
 
 class CheckpointError(Failure):
-    """A checkpoint could not be written, or none of those present may be continued."""
+    """A checkpoint could not be written, or none can be resumed from."""
 
 
 @dataclass(frozen=True)
 class Resumable:
-    """The newest good checkpoint (None: none), and those passed over, each with the reason."""
+    """The newest valid checkpoint, if any, and rejected ones with reasons."""
 
     path: Path | None
     rejected: tuple[tuple[Path, str], ...]
@@ -45,7 +45,7 @@ class Resumable:
 def step_of(path: Path) -> int:
     match = NAME.fullmatch(path.name)
     if match is None:
-        raise ValueError(f"{path} is not named like a checkpoint: the rule is checkpoint-STEP")
+        raise ValueError(f"{path} is not a checkpoint: its name must be checkpoint-STEP")
     return int(match[1])
 
 
@@ -57,7 +57,7 @@ def checkpoints(root: Path) -> list[Path]:
 
 
 def write_checkpoint(root: Path, step: int, run: Mapping[str, Any], fill: Callable[[Path], None]) -> Path:
-    """Let `fill` write its files into a folder, and make that folder appear as `root/checkpoint-STEP`, or not at all.
+    """Let `fill` write files into a folder, which becomes `root/checkpoint-STEP` completely or not at all.
 
     `run` is the resolved configuration: only a run with an equal one may continue from this checkpoint.
     """
@@ -75,11 +75,11 @@ def write_checkpoint(root: Path, step: int, run: Mapping[str, Any], fill: Callab
         written = _files(aside)
         for path in (*written, *{path.parent for path in written}):
             force(path)
-        if target.exists():  # only a rejected one can be there; os.rename does not replace a full folder
+        if target.exists():  # a rejected one; os.rename does not replace a non-empty folder
             set_aside(target)
         os.rename(aside, target)
         force(root)
-    except Exception as error:  # the disk may be full in ways each library words differently
+    except Exception as error:  # each library reports a full disk differently
         remove(aside)
         intact = [str(path) for path in checkpoints(root) if path != target and damage(path) is None]
         kept = f"the checkpoint before it is intact: {intact[0]}" if intact else "there is no earlier checkpoint"
@@ -88,7 +88,7 @@ def write_checkpoint(root: Path, step: int, run: Mapping[str, Any], fill: Callab
 
 
 def damage(path: Path) -> str | None:
-    """Why this folder is not a complete checkpoint; None if every byte is as it was written."""
+    """Why this folder is not a valid checkpoint; None if every byte is as written."""
     try:
         if path.is_symlink() or not path.is_dir():
             return "it is not a folder"
@@ -126,16 +126,16 @@ def _damage_of_files(path: Path, digests: dict[str, str]) -> str | None:
 
 
 def record_of(path: Path) -> dict[str, Any]:
-    """What was chosen in the run that wrote this checkpoint; nothing for a folder that is none."""
+    """The settings of the run that wrote this checkpoint; empty for other folders."""
     manifest = _manifest(path) if (path / MANIFEST).is_file() else None
     return dict((manifest or {}).get("run", {}))
 
 
 def newest_good(root: Path, run: Mapping[str, Any]) -> Resumable:
-    """The newest checkpoint that is whole and was written by a run with this configuration.
+    """The newest valid checkpoint of a run with this configuration.
 
-    Where whole ones exist, but all of them belong to other configurations, it is an error: what the person wants,
-    to go on with other settings, is not the same run, and starting from step 0 would throw their work away.
+    If all valid ones belong to other configurations, it raises: resuming with other settings would be another run, and
+    starting from step 0 would discard the work.
     """
     rejected: list[tuple[Path, str]] = []
     foreign = False
@@ -158,7 +158,7 @@ def newest_good(root: Path, run: Mapping[str, Any]) -> Resumable:
 
 
 def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
-    """What a checkpoint's configuration says differently from ours; None if they are equal."""
+    """How a checkpoint's configuration differs from ours; None if they are equal."""
     names = [name for name in sorted({*there, *here}) if there.get(name) != here.get(name)]
     if not names:
         return None
@@ -167,7 +167,7 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | None
 
 
 def keep_newest(root: Path, keep: int) -> None:
-    """Remove all but the `keep` newest. The name goes first, so that a half-removed one is never mistaken for whole."""
+    """Remove all but the `keep` newest. They are renamed first: a half-removed one is never taken for a valid one."""
     for path in checkpoints(root)[keep:]:
         aside = root / f"{ASIDE}old-{path.name}"
         remove(aside)
@@ -176,7 +176,7 @@ def keep_newest(root: Path, keep: int) -> None:
 
 
 def set_aside(path: Path) -> Path:
-    """Rename a rejected checkpoint, so that it is kept for inspection and is in nobody's way."""
+    """Rename a rejected checkpoint, to keep it for inspection."""
     number = 1
     while (target := path.with_name(f"{path.name}.rejected-{number}")).exists():
         number += 1
@@ -186,7 +186,7 @@ def set_aside(path: Path) -> Path:
 
 @contextlib.contextmanager
 def lock(root: Path) -> Iterator[None]:
-    """Two runs must not write into one folder."""
+    """Lock the folder: only one run may write into it."""
     root.mkdir(parents=True, exist_ok=True)
     refusal = CheckpointError(f"another run is writing into {root}: wait for it, or use another --out")
     with one_at_a_time(root / ".lock", refusal):
@@ -194,7 +194,7 @@ def lock(root: Path) -> Iterator[None]:
 
 
 def remove_leftovers(root: Path) -> None:
-    """Remove what a killed run had not finished writing or removing."""
+    """Remove what a killed run left half-written or half-removed."""
     if root.is_dir():
         for path in root.iterdir():
             if path.name.startswith(ASIDE):
@@ -209,7 +209,7 @@ def remove(path: Path) -> None:
 
 
 def as_json(value: Mapping[str, Any]) -> dict[str, Any]:
-    """What a configuration looks like after a trip through a file, so that a tuple equals the list it became."""
+    """A configuration as read back from JSON: tuples become lists."""
     return json.loads(json.dumps(value, sort_keys=True))
 
 
@@ -229,5 +229,5 @@ def _digest_of(body: Mapping[str, Any]) -> str:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Everything below that is not a folder. Links are listed, not followed."""
+    """All non-folders below a folder. Links are listed, not followed."""
     return [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]

@@ -1,4 +1,4 @@
-"""How long a run has trained."""
+"""Training time of a run."""
 
 import time
 
@@ -16,7 +16,7 @@ class Clock:
         return self.seconds_before + time.monotonic() - self.started
 
     def tick(self) -> bool:
-        """Note the share of the budget used; true when it is used up. The first process's clock counts for all."""
+        """Update the used share of the budget; true if it is used up. The first process's clock counts for all."""
         if self.minutes is not None:
             self.share = from_first(self.seconds / (60 * self.minutes))
         return self.share >= 1

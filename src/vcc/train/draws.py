@@ -1,7 +1,7 @@
 """What a run reads, and in which order.
 
-A run is one stream of draws. Draw d is item d % n in its epoch d // n, and everything random about it is a function of
-d, so that step k reads the same after a restart, and on any number of processes.
+A run is one stream of draws. Draw d is item d % n of epoch d // n, and all its randomness is a function of d: step k
+reads the same after a restart and on any number of processes.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ class Stream(Sampler[int]):
 
 
 class TaskExamples(Dataset[Features]):
-    """Draw d is example d % n, in every epoch the same: tokenizing has nothing random."""
+    """Draw d is example d % n, the same in every epoch: tokenization is deterministic."""
 
     def __init__(self, examples: Sequence[Example], tokenize: ExampleTokenizer) -> None:
         self.examples, self.tokenize = examples, tokenize
@@ -61,9 +61,9 @@ class MaskedSequences(Dataset[Masked]):
 
 
 def some_of(examples: Sequence[Example], number: int | None) -> Sequence[Example]:
-    """So many of the examples, drawn at random, the same for everyone, in their order; None: all of them.
+    """A fixed random sample of the examples, in their order; None: all of them.
 
-    The first ones would not do: questions on one document stand together, and so may whole subjects.
+    The first ones would not be representative: questions on one document or subject are adjacent.
     """
     if number is None or number >= len(examples):
         return examples
@@ -72,9 +72,9 @@ def some_of(examples: Sequence[Example], number: int | None) -> Sequence[Example
 
 
 def fingerprint(examples: Sequence[Example]) -> str:
-    """Tells one data set from another by all of its examples, wherever its files lie.
+    """A digest of all examples of a data set, independent of file paths.
 
-    Of generated ones, by all that they are made of and by nine of them: making all could take as long as training.
+    For generated ones, of their settings and nine examples: generating all could take as long as training.
     """
     digest = hashlib.sha256(f"{len(examples)} examples".encode())
     documents: dict[str, str] = {}  # many questions share a document, which is long
@@ -96,4 +96,4 @@ def fingerprint(examples: Sequence[Example]) -> str:
 
 
 def as_bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")  # JSON may hold halves of surrogate pairs
+    return text.encode("utf-8", "surrogatepass")  # JSON may contain lone surrogates

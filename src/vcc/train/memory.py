@@ -1,4 +1,4 @@
-"""When memory runs out, a person is told what did not fit and what to try."""
+"""Out-of-memory errors that say what did not fit and what to try."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -7,12 +7,12 @@ from vcc.errors import Failure, is_out_of_memory
 
 
 class OutOfMemory(Failure):
-    """The message says which length and batch did not fit, and what to try."""
+    """The message names the length and batch that did not fit, and what to try."""
 
 
 @contextmanager
 def memory_advice(advice: Callable[[], str]) -> Iterator[None]:
-    """Turn an out-of-memory error into one whose message is this advice, asked for at that moment."""
+    """Turn an out-of-memory error into one with advice, which is computed when needed."""
     try:
         yield
     except Exception as error:

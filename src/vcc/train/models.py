@@ -1,4 +1,4 @@
-"""Which model: a name or folder, wrapped or not, with its own weights or fresh ones."""
+"""Choose and load a model: by name or folder, wrapped or not, with saved or random weights."""
 
 import functools
 from dataclasses import dataclass, field, replace
@@ -23,30 +23,28 @@ from vcc.tasks.task import Task
 from vcc.train.checkpoint import checkpoints, damage, record_of
 from vcc.train.watch import say
 
-# How models count positions that are no family of ours but are compared with them.
+# How models outside our families, used for comparison, count positions.
 OTHERS_POSITIONS: dict[str, Positions] = {"longt5": "relative", "umt5": "relative", "longformer": "after padding"}
 
-# Keys of a saved configuration that research code understands, and the function that gives a loaded model its due.
+# Keys of a saved configuration that research code handles, and the function that applies them to a loaded model.
 AFTER_LOAD = {"attention_blocks": ("baselines.block_models", "restore_blocks")}
 
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """The model. Where no VCC setting is given: those the model was saved with, else the paper's for the length; and
-    every input is compressed, however short (--dense-below 0), unless the run that made the model had it otherwise.
+    """The model. VCC settings default to those saved with the model, else to the paper's for the length. Every input is
+    compressed (--dense-below 0) unless the model was trained otherwise.
     """
 
-    model: Annotated[str, "a Hugging Face name, a folder, or the folder of a run (its newest good checkpoint)"]
-    tokenizer: Annotated[str | None, "name or folder of the tokenizer; unless given, the model's"] = None
-    fresh: Annotated[bool, "start from random weights: only the model's configuration and tokenizer are read"] = False
-    vcc: Annotated[
-        bool | None, "wrap the model with VCC, or not; unless given, as the run that made it did, else true"
-    ] = None
+    model: Annotated[str, "Hugging Face name, model folder, or run folder (its newest valid checkpoint)"]
+    tokenizer: Annotated[str | None, "name or folder of the tokenizer (default: the model's)"] = None
+    fresh: Annotated[bool, "start from random weights, with the model's configuration and tokenizer"] = False
+    vcc: Annotated[bool | None, "wrap the model with VCC (default: as in its training, else true)"] = None
     settings: Annotated[dict[str, Any], VccConfig] = field(default_factory=dict)  # those that were given
 
     def __post_init__(self) -> None:
         if self.settings and self.vcc is False:
-            raise UsageError(f"--vcc false leaves no use for {self.settings_given}")
+            raise UsageError(f"--vcc false cannot be combined with {self.settings_given}")
 
     @property
     def settings_given(self) -> str:
@@ -54,13 +52,13 @@ class ModelChoice:
 
     @property
     def record(self) -> dict[str, Any]:
-        """What was chosen in the run that made the model; nothing if none of ours did."""
+        """The settings of the run that made the model; empty for other models."""
         return record_of(Path(resolve(self.model)))
 
 
 @functools.lru_cache
 def resolve(name: str) -> str:
-    """The folder to load from: the newest good checkpoint if `name` is the folder of a run."""
+    """The folder to load from: the newest valid checkpoint if `name` is the folder of a run."""
     held = checkpoints(Path(name))
     for path in held:
         reason = damage(path)
@@ -69,11 +67,10 @@ def resolve(name: str) -> str:
             return str(path)
         say(f"checkpoint {path} is not usable: {reason}")
     if held:
-        raise UsageError(f"{name} has no good checkpoint")
+        raise UsageError(f"{name} has no valid checkpoint")
     if not Path(name).exists() and (name.startswith((".", "/", "~")) or name.count("/") > 1):
         raise UsageError(
-            f"no model could be loaded from {name!r}: there is no such folder, and names on the hub look "
-            "like owner/name"
+            f"no model could be loaded from {name!r}: there is no such folder, and hub names look like owner/name"
         )
     return name
 
@@ -92,7 +89,7 @@ def layers_of(choice: ModelChoice) -> int:
 
 
 def choose_head(task: Task, head: Head | None, choice: ModelChoice) -> Head:
-    """The head asked for; else text for an encoder-decoder, and the task's first other one for an encoder."""
+    """The requested head; by default text for an encoder-decoder, the task's first other head for an encoder."""
     writes = reads_and_writes(choice)
     fitting = [known for known in task.heads if (known == "text") == writes]
     if head is None and not fitting:
@@ -111,9 +108,9 @@ def load_model(
     new_head: bool,
     compression: Compression | None = None,
 ) -> PreTrainedModel:
-    """The model, ready for inputs of `length` tokens. `new_head`: it is trained, so its head may start at random.
+    """Load the model for inputs of `length` tokens. `new_head`: its head may be new, to be trained.
 
-    `compression`: k and h for a model that was not saved with settings of its own; None: the paper's for the length.
+    `compression`: k and h for a model saved without settings; None: the paper's for the length.
     """
     name = resolve(choice.model)
     set_seed(seed)  # new weights are random
@@ -144,12 +141,12 @@ def load_model(
     usual = compression or paper_compression(length)
     base = VccConfig.from_dict(saved) if saved else VccConfig(usual.scales, usual.budget)
     if base.dense_below == "auto" and not (saved and choice.record):
-        base = replace(base, dense_below=0)  # what is measured is VCC: inputs run dense only where somebody says so
+        base = replace(base, dense_below=0)  # measure VCC itself: inputs run dense only on request
     return wrap(model, replace(base, **choice.settings), max_length=needed_positions(model, length))
 
 
 def restored(model: PreTrainedModel) -> PreTrainedModel:
-    """The model with what its configuration asks for beyond its class; loading it without would silently change it."""
+    """Apply the parts of a configuration that its class does not handle; without them the model would differ."""
     for key, (module, function) in AFTER_LOAD.items():
         if getattr(model.config, key, None) is not None:
             model = getattr(research(module, f"a model saved with {key}"), function)(model)
@@ -157,7 +154,7 @@ def restored(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def compile_model(model: PreTrainedModel) -> None:
-    """In place, whether it is wrapped or not; it is saved as before."""
+    """Compile a model in place, wrapped or not; saved files do not change."""
     if isinstance(model, Wrapped):
         compile_ours(model, whole=False)
     else:
@@ -165,9 +162,9 @@ def compile_model(model: PreTrainedModel) -> None:
 
 
 def described(model: PreTrainedModel) -> str:
-    """Whether VCC is on, and with which settings."""
+    """A line on whether VCC is on, and with which settings."""
     if not isinstance(model, Wrapped):
-        return f"VCC is off: {type(model).__name__} as it is"
+        return f"VCC is off: untouched {type(model).__name__}"
     vcc, layers = model.vcc, model.config.num_hidden_layers
     dense = "every input is compressed" if vcc.dense_below == 0 else f"dense_below {vcc.dense_below}"
     return (
@@ -177,21 +174,21 @@ def described(model: PreTrainedModel) -> str:
 
 
 def vip_name(model: PreTrainedModel) -> str | None:
-    """How the model is told which tokens matter most; None if it cannot be told."""
+    """The argument that names the model's VIPs; None if it has none."""
     if isinstance(model, Wrapped):
         return "vip_mask"
     return "global_attention_mask" if model.config.model_type in ("led", "longformer") else None
 
 
 def padding(model: PreTrainedModel, length: int) -> int:
-    """What batches are padded to a multiple of. BigBird's output depends on padding, and after one short batch it stays
-    with full attention for good: it always gets the full length.
+    """Batches are padded to a multiple of this. BigBird's output depends on padding, and after one short batch it keeps
+    using full attention, so it always gets the full length.
     """
     return length if model.config.model_type in ("big_bird", "bigbird_pegasus") else 1
 
 
 def needed_positions(model: PreTrainedModel, length: int) -> int | None:
-    """`length` where the model has fewer learned positions; None where there is nothing to extend."""
+    """`length` if the model has fewer learned positions; None if there is nothing to extend."""
     known = positions(model)
     return length if known is not None and known < length else None
 
@@ -205,7 +202,7 @@ def check_positions(model: PreTrainedModel, length: int) -> None:
 
 
 def positions(model: PreTrainedModel) -> int | None:
-    """How many tokens the model has positions for; None where positions are relative."""
+    """The number of positions of the model; None if they are relative."""
     config, family = model.config, find_family(model.config.model_type)
     kind = OTHERS_POSITIONS.get(config.model_type, "table") if family is None else family.positions
     number = getattr(config, "max_encoder_position_embeddings", getattr(config, "max_position_embeddings", None))

@@ -1,4 +1,4 @@
-"""What is learned, answers of three kinds or what is hidden: how it is put to a model, and what a batch of it costs."""
+"""Training objectives: answers of three kinds, or masked tokens; how items become a batch, and its loss."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -34,7 +34,7 @@ LABELS = {"start_positions", "end_positions", "labels", "spans", "choice_mask", 
 
 @dataclass(frozen=True)
 class Answering:
-    """Learn to answer with one head. `vips` is the name under which the model takes the mask of the VIPs, if any."""
+    """Learn to answer with one head. `vips` is the name of the model's VIP argument, if any."""
 
     head: Head
     collator: Collator
@@ -43,7 +43,9 @@ class Answering:
     @staticmethod
     def of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, head: Head, length: int) -> "Answering":
         collator = Collator.of(tokenizer, head, padding(model, length))
-        has_types = getattr(model.config, "type_vocab_size", 1) > 1  # LED has none, RoBERTa one, whatever the tokenizer
+        has_types = (
+            getattr(model.config, "type_vocab_size", 1) > 1
+        )  # LED has none and RoBERTa one, whatever the tokenizer
         return Answering(head, replace(collator, token_types=collator.token_types and has_types), vip_name(model))
 
     def collate(self, items: Sequence[Features]) -> Batch:
@@ -58,7 +60,7 @@ class Answering:
         return (batch["labels"] != IGNORED).sum()
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Summed over what `count` counts. A document with several right spans is satisfied by any of them."""
+        """The loss, summed over what `count` counts. If several spans are right, any of them satisfies it."""
         if self.head == "text":
             return text_loss(model, batch)
         output = model(**inputs_of(batch))
@@ -70,12 +72,12 @@ class Answering:
 
 @dataclass(frozen=True)
 class Filling:
-    """Learn what is hidden. `vips` is the name under which the model takes the mask of the VIPs, if any."""
+    """Learn masked tokens. `vips` is the name of the model's VIP argument, if any."""
 
     writes: bool
     pad_id: int
     vips: str | None
-    multiple: int = 1  # what batches are padded to a multiple of
+    multiple: int = 1  # batches are padded to a multiple of this
 
     def collate(self, items: Sequence[Masked]) -> Batch:
         batch = collate_masked(items, self.pad_id, self.multiple)
@@ -85,7 +87,7 @@ class Filling:
         return batch if self.vips is None else {**batch, self.vips: mask}
 
     def count(self, batch: Batch) -> Tensor:
-        """Hidden tokens."""
+        """Masked tokens."""
         return (batch["labels"] != IGNORED).sum()
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -128,7 +130,7 @@ def text_loss(model: nn.Module, batch: Batch) -> Tensor:
 
 
 def token_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Logits (B, t, V), labels (B, t); places that are ignored cost nothing."""
+    """Cross entropy of logits (B, t, V) and labels (B, t), without ignored places."""
     return cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, reduction="sum")
 
 
@@ -137,5 +139,5 @@ def inputs_of(batch: Batch) -> Batch:
 
 
 def plain(model: nn.Module) -> Any:
-    """The Hugging Face model below DistributedDataParallel."""
+    """The Hugging Face model inside DistributedDataParallel."""
     return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model

@@ -1,4 +1,4 @@
-"""How well a model fills in what is hidden in documents that it does not learn from."""
+"""Perplexity on held-out documents."""
 
 import math
 from collections.abc import Sequence
@@ -14,17 +14,17 @@ from vcc.train.trainer import Objective
 
 @dataclass(frozen=True)
 class Perplexity:
-    """Measured on the same sequences with the same tokens hidden, each time and in every run."""
+    """Measured on the same sequences and masks every time, in every run."""
 
     sequences: Sequence[Masked]
     learning: Objective
     batch_size: int
-    dtype: torch.dtype = torch.float32  # what is computed in
+    dtype: torch.dtype = torch.float32  # of the computation
 
     @torch.no_grad()
     def __call__(self, model: Any) -> dict[str, float]:
-        """The mean loss of a hidden token (nats), and its exponential. Each process does its share; all call the model
-        equally often, as they must where they hold parts of it."""
+        """The mean loss per masked token (nats), and its exponential. Processes share the work and call the model
+        equally often, as sharded models require."""
         was_training = model.training
         model.eval()
         step = self.batch_size * world_size()

@@ -1,4 +1,4 @@
-"""A model answers the examples of a task, each process doing its share."""
+"""Predict the answers of a task's examples, split over processes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ from vcc.train.processes import gathered, rank, world_size
 from vcc.train.share import Share
 from vcc.train.watch import console
 
-LONGEST = 2**30  # tokens of an input that is counted and not read
+LONGEST = 2**30  # maximum tokens when inputs are only counted
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """A model with all that it takes to answer examples of one task."""
+    """A model with everything needed to answer the examples of a task."""
 
     task: Task
     model: PreTrainedModel
@@ -64,10 +64,10 @@ class Predictor:
         ]
 
     def answer_all(self, examples: Sequence[Example], show: bool = False) -> "Answers":
-        """All answers in the order of the examples, and what there is to say of them.
+        """All answers in the order of the examples, and a report.
 
-        The shares of the processes are made equal by answering a few examples twice: processes that hold parts of one
-        model must call it equally often. These come last, in calls of their own, and are not counted.
+        Processes answer equally many examples, some of them twice: processes that hold parts of one model must call it
+        equally often. The repeated ones come last, in separate calls, and are not counted.
         """
         number, processes = len(examples), world_size()
         each, over = divmod(number, processes)
@@ -97,7 +97,7 @@ class Predictor:
 
 
 class Answers(NamedTuple):
-    """Of all processes."""
+    """Gathered from all processes."""
 
     predictions: list[Prediction]
     cut: TruncationReport
@@ -105,7 +105,7 @@ class Answers(NamedTuple):
 
 
 def counting(task: Task, tokenizer: PreTrainedTokenizerBase, head: Head) -> Task:
-    """The task with examples that fit the lengths asked for by the tokens of this model."""
+    """The task with examples of the requested lengths, counted in this model's tokens."""
     tokenize = ExampleTokenizer(tokenizer, head, LONGEST)
     return task.counting(lambda example: tokenize(example).tokens)
 

@@ -1,4 +1,4 @@
-"""The few things processes say to each other. With one process each is the identity."""
+"""Communication between processes. With one process, each function is the identity."""
 
 import os
 from typing import TypeVar
@@ -13,7 +13,7 @@ def together() -> bool:
 
 
 def world_size() -> int:
-    """As the launcher says; it does so before the processes have met."""
+    """The number of processes, from the launcher's environment."""
     return dist.get_world_size() if together() else int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -31,7 +31,7 @@ def from_first(value: T) -> T:
 
 
 def gathered(value: T) -> list[T]:
-    """Everyone's values, in order of rank."""
+    """The values of all processes, by rank."""
     if not together():
         return [value]
     box: list[T] = [value] * world_size()

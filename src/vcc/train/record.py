@@ -1,11 +1,11 @@
-"""What a run was made with: runs with the same record and options compute the same, and one can continue another."""
+"""The record of a run: runs with equal records and options compute the same, and one can resume another."""
 
 from dataclasses import asdict, dataclass, field, fields
 from typing import Annotated, Any, get_args, get_type_hints
 
 
 class Free:
-    """Marks a field: where a run computes and how it is watched, not what it computes."""
+    """Marks a field that does not change the result: where a run computes, how it is logged."""
 
 
 FREE = Free()
@@ -19,14 +19,14 @@ def free(options: Any) -> set[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """What is learned from what. Every recipe adds its own fields."""
+    """The model and data of a run. Every recipe adds fields."""
 
     recipe: str
     model: str
     fresh: bool
     vcc: dict[str, Any] | None  # the settings of a wrapped model
     length: int
-    data: str  # a digest of it
+    data: str  # its digest
     source: Annotated[str | None, FREE]  # where it came from
 
     def to_dict(self) -> dict[str, Any]:
@@ -35,7 +35,7 @@ class RunRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneRecord(RunRecord):
-    """A task; its own options stand in the file as `task_NAME`."""
+    """A task; its options are saved as `task_NAME`."""
 
     recipe: str = "finetune"
     task: str
@@ -52,7 +52,7 @@ class FinetuneRecord(RunRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainRecord(RunRecord):
-    """A corpus and what is hidden in it."""
+    """A corpus and its masking."""
 
     recipe: str = "pretrain"
     preset: str | None

@@ -1,4 +1,4 @@
-"""Training, whatever is learned: the options, the run, and what a person sees when it does not work."""
+"""Training: options, the run, and error messages."""
 
 import contextlib
 import json
@@ -31,35 +31,35 @@ Precision = Literal["auto", "fp32", "bf16", "fp16"]
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What a wish and a settled plan share. `FREE` options may differ when a run continues."""
+    """Options shared by a request and a settled plan. `FREE` options may differ when a run resumes."""
 
-    out: Annotated[Path, "folder of the run: checkpoints, logs, its configuration", FREE]
-    resume: Annotated[bool, "go on from the newest good checkpoint in --out", FREE] = False
-    minutes: Annotated[float | None, "stop after this much training time; the learning rate ends there too"] = None
-    gradient_accumulation: Annotated[int, "split each batch into this many, to need less memory; same result", FREE] = 1
+    out: Annotated[Path, "run folder, for checkpoints, logs and configuration", FREE]
+    resume: Annotated[bool, "resume from the newest valid checkpoint in --out", FREE] = False
+    minutes: Annotated[float | None, "training time; the learning rate then reaches 0"] = None
+    gradient_accumulation: Annotated[int, "split each batch into this many parts to save memory; same result", FREE] = 1
     head_lr_multiplier: Annotated[float, "learning rate of the new head, as a multiple of --lr"] = 1.0
-    clip: Annotated[float, "largest norm of the gradient; 0: do not clip"] = 1.0
-    gradient_checkpointing: Annotated[bool, "compute activations twice instead of keeping them"] = False
-    seed: Annotated[int, "of everything random: new weights, order, dropout, masks"] = 0
+    clip: Annotated[float, "maximum gradient norm; 0: no clipping"] = 1.0
+    gradient_checkpointing: Annotated[bool, "recompute activations instead of storing them"] = False
+    seed: Annotated[int, "random seed of new weights, order, dropout and masks"] = 0
     save_every: Annotated[int, "steps between checkpoints", FREE] = 500
     keep: Annotated[int, "checkpoints to keep", FREE] = 2
-    log_every: Annotated[int, "steps between two points of the loss curve", FREE] = 10
-    workers: Annotated[int, "processes that prepare batches; 0: the training process itself", FREE] = 0
+    log_every: Annotated[int, "steps between points of the loss curve", FREE] = 10
+    workers: Annotated[int, "processes that prepare batches; 0: in the training process", FREE] = 0
     device: Annotated[Literal["auto", "cpu"], "auto: the GPU if there is one", FREE] = "auto"
     compile: Annotated[bool, "compile the model; the first batch of each length takes a minute", FREE] = False
-    fsdp: Annotated[bool, "shard the model over the processes (FSDP2) instead of copying it (DDP)", FREE] = False
+    fsdp: Annotated[bool, "shard the model over processes (FSDP2) instead of replicating it (DDP)", FREE] = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training(RunOptions):
-    """How to train. Where nothing is given, the task's values are taken: the paper's."""
+    """How to train. Defaults are the task's values, from the paper."""
 
     steps: Annotated[int | None, "optimizer steps; instead of --epochs"] = None
     epochs: Annotated[float | None, "passes over the training examples"] = None
     batch_size: Annotated[int | None, "examples per optimizer step, over all devices"] = None
-    lr: Annotated[float | None, "learning rate at its peak; it decays linearly to 0"] = None
-    warmup: Annotated[int | None, "steps until the peak; unless given the task's, however few steps there are"] = None
-    weight_decay: Annotated[float | None, "AdamW's decay of the matrices"] = None
+    lr: Annotated[float | None, "peak learning rate; it decays linearly to 0"] = None
+    warmup: Annotated[int | None, "warm-up steps (default: the task's, even in a shorter run)"] = None
+    weight_decay: Annotated[float | None, "AdamW's weight decay, of matrices only"] = None
     precision: Annotated[Precision, "auto: the task's on a GPU, fp32 on a CPU"] = "auto"
 
     def __post_init__(self) -> None:
@@ -85,12 +85,12 @@ class Training(RunOptions):
         if self.seed >= 2**32:
             raise UsageError(f"--seed is {self.seed}: it must be less than 2^32, {2**32}")
         if self.steps is not None and self.epochs is not None:
-            raise UsageError(f"--steps {self.steps} and --epochs {self.epochs} were both given: give one of them")
+            raise UsageError(f"--steps {self.steps} and --epochs {self.epochs}: give only one of them")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settled(RunOptions):
-    """A training with every choice made: exactly what will be run."""
+    """A training plan with every choice made."""
 
     steps: int
     batch_size: int
@@ -101,12 +101,12 @@ class Settled(RunOptions):
 
     @property
     def at_once(self) -> int:
-        """Examples of one forward pass, over all devices."""
+        """Examples per forward pass, over all devices."""
         return max(1, self.batch_size // self.gradient_accumulation)
 
 
 class Defaults(Protocol):
-    """What a task suggests."""
+    """The defaults of a task."""
 
     @property
     def learning_rate(self) -> float: ...
@@ -123,9 +123,9 @@ class Defaults(Protocol):
 
 
 def settle(training: Training, defaults: Defaults, examples: int, steps: int | None = None) -> Settled:
-    """Make every open choice. `steps` count where no length was given."""
+    """Settle every choice. `steps` is the default length."""
     if examples == 0:
-        raise UsageError("there is no training example")
+        raise UsageError("there are no training examples")
     batch = training.batch_size or defaults.batch_size
     if training.steps is not None or training.epochs is not None or steps is None:
         steps = training.steps or math.ceil((training.epochs or defaults.epoch_count) * examples / batch)
@@ -158,8 +158,8 @@ def fit(
     eval_every: int | None = None,
     eval_first: bool = False,
 ) -> Path:
-    """Train `model` on `data`; the last checkpoint. `evaluate` is called every `eval_every` steps, and with
-    `eval_first` before the first. Only a run with the same record and training options continues from a checkpoint.
+    """Train `model` on `data` and return the last checkpoint. `evaluate` is called every `eval_every` steps, and with
+    `eval_first` before the first. Only a run with the same record and training options can resume from a checkpoint.
     """
     everything = record.to_dict() | asdict(training)
     chosen = {name: value for name, value in everything.items() if name not in free(record) | free(training)}
@@ -206,7 +206,7 @@ def fit(
 
 
 def planned(training: Settled) -> str:
-    """What was settled, for the person to see before anything is computed."""
+    """Print the settled plan before training."""
     until = f" or {training.minutes:g} minutes" if training.minutes is not None else ""
     return (
         f"training: {training.steps:,} steps{until} of {training.batch_size} examples, learning rate {training.lr:g} "
@@ -216,12 +216,12 @@ def planned(training: Settled) -> str:
 
 
 def write_record(folder: Path, record: Mapping[str, Any]) -> None:
-    """All that was chosen, and in the end what share of the inputs was compressed."""
+    """Write all settings and, at the end, the share of compressed inputs."""
     write_whole(folder / "run.json", json.dumps(record, indent=1, default=str))
 
 
 def find_start(training: Settled, chosen: Mapping[str, Any]) -> Path | None:
-    """The checkpoint to go on from; the first process looks, and says what it finds."""
+    """The checkpoint to resume from; the first process searches and reports."""
 
     def look() -> tuple[Resumable | None, str | None]:
         remove_leftovers(training.out)
@@ -229,7 +229,7 @@ def find_start(training: Settled, chosen: Mapping[str, Any]) -> Path | None:
             if training.resume:
                 return newest_good(training.out, chosen), None
             if present := checkpoints(training.out):
-                return None, f"{present[0]} exists already: give --resume to go on from it, or another --out"
+                return None, f"{present[0]} already exists: give --resume to continue from it, or another --out"
             return None, None
         except CheckpointError as error:
             return None, str(error)
@@ -248,7 +248,7 @@ def find_start(training: Settled, chosen: Mapping[str, Any]) -> Path | None:
 
 
 def training_arguments(training: Settled, eval_every: int | None = None) -> TrainingArguments:
-    """In the words of the Hugging Face Trainer."""
+    """The plan as arguments of the Hugging Face Trainer."""
     pieces = training.gradient_accumulation * world_size()
     if training.batch_size % pieces:
         raise UsageError(

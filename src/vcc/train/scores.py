@@ -1,4 +1,4 @@
-"""What an evaluation leaves: a table to look at, and files with every answer."""
+"""The results of an evaluation: a table, and files with every answer."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,14 +18,14 @@ from vcc.tasks.task import Task
 METRICS, PREDICTIONS = "metrics.json", "predictions.jsonl"
 
 
-# Of the paper's models: size by layers, width and width of the feed-forward layer; name by model type.
+# The paper's models: size by layers, width and feed-forward width; name by model type.
 SIZES = {(12, 768, 3072): "base", (24, 1024, 4096): "large", (24, 1024, 16384): "3b"}
 METHODS = {"roberta": "RoBERTa", "longformer": "Longformer", "big_bird": "BigBird", "mra": "MRA", "t5": "T5"}
 METHODS |= {"roberta-prelayernorm": "RoBERTa", "longt5": "LongT5", "led": "LED"}
 
 
 def paper_result(task: Task, head: Head, model: Any, length: int) -> Result | None:
-    """The paper's row for such a model, of this size and length, on this task; None if it has none."""
+    """The paper's result for a model of this kind, size and length on this task, if any."""
     config = model.config
     inner = getattr(config, "intermediate_size", getattr(config, "d_ff", None))
     size = SIZES.get((config.num_hidden_layers, config.hidden_size, inner or 0))
@@ -37,7 +37,7 @@ def paper_result(task: Task, head: Head, model: Any, length: int) -> Result | No
 def score_table(
     task: Task, head: Head, metrics: Mapping[str, float], examples: int, result: Result | None = None
 ) -> Table:
-    """The metrics with their intervals, those of `metric_names` first, and beside them those of the paper's row."""
+    """The metrics with their intervals, those of `metric_names` first, beside the paper's."""
     paper = {} if result is None else dict(result.scores)
     shown = Table(title=f"{task.name}, {head}, {examples:,} examples")
     theirs = () if result is None else (f"{result.method} {result.size} {result.length:,} in the paper",)
@@ -53,7 +53,7 @@ def score_table(
 
 
 def keep_earlier(folder: Path) -> list[Path]:
-    """Give what an earlier evaluation left in this folder names of its own, with the next free number; -> these."""
+    """Rename the files of an earlier evaluation in this folder with the next free number; -> their names."""
     if not (folder / METRICS).exists():
         return []
     number = next(n for n in count(1) if not numbered(folder / METRICS, n).exists())

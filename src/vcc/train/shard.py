@@ -1,7 +1,7 @@
-"""Share one model out over the processes (FSDP2), with or without VCC.
+"""Shard one model over the processes (FSDP2), with or without VCC.
 
 A layer's parameters are gathered whenever the layer is called. A compressed layer is called once for its rows and once
-for the scores of each scale, so the layers of a wrapped encoder are gathered with the root, once a step; all other
+for the scores of each scale, so the layers of a wrapped encoder are gathered with the root, once per step; all other
 layers, such as a decoder's, are gathered one at a time. It also works on a CPU, where Accelerate has no FSDP.
 """
 
@@ -18,7 +18,7 @@ from vcc.train.processes import world_size
 
 
 def shard(model: PreTrainedModel) -> None:
-    """Turn the parameters into pieces, one per process, in place."""
+    """Split the parameters into one shard per process, in place."""
     mesh = init_device_mesh(model.device.type, (world_size(),))
     for layer in separate_layers(model):
         fully_shard(layer, mesh=mesh)
@@ -37,8 +37,8 @@ def separate_layers(model: PreTrainedModel) -> list[nn.Module]:
 def check_launch(fsdp: bool) -> None:
     if os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true":
         raise UsageError(
-            "accelerate is configured for FSDP, which cannot gather compressed layers: launch without it "
-            "(accelerate launch --multi_gpu, or torchrun) and give --fsdp to this command"
+            "this command shards the model itself: launch without Accelerate's FSDP "
+            "(accelerate launch --multi_gpu, or torchrun) and give --fsdp"
         )
     if fsdp and world_size() < 2:
         raise UsageError("--fsdp needs several processes: launch with torchrun or accelerate")

@@ -16,7 +16,7 @@ class Share:
 
     @staticmethod
     def of(model: Any) -> "Share":
-        """Since the model was made; nothing for one that is not wrapped."""
+        """The counts since the model was made; zero for an unwrapped model."""
         return Share(*model.vcc_share()) if isinstance(model, Wrapped) else Share()
 
     def __add__(self, other: "Share") -> "Share":

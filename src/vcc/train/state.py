@@ -1,7 +1,7 @@
-"""Training state as files that hold no code: tensors in safetensors, everything else in JSON.
+"""Training state as files without code: tensors in safetensors, everything else in JSON.
 
 `save_state` and `load_state` are inverses on nested dicts, lists and tuples of tensors, arrays, numbers, strings and
-None. Anything else is an error when it is written, not a surprise when it is read.
+None. Writing anything else raises.
 """
 
 import json
@@ -31,7 +31,7 @@ def _pack(value: Any, tensors: dict[str, Tensor]) -> Any:
     if isinstance(value, Tensor | np.ndarray):
         key = str(len(tensors))
         tensor = torch.from_numpy(value) if isinstance(value, np.ndarray) else value.detach()
-        tensors[key] = tensor.cpu().clone().contiguous()  # a copy: safetensors refuses two names for one memory
+        tensors[key] = tensor.cpu().clone().contiguous()  # a copy: safetensors rejects shared memory
         return {"array" if isinstance(value, np.ndarray) else "tensor": key}
     if isinstance(value, dict):
         return {"dict": [[_pack(key, tensors), _pack(item, tensors)] for key, item in value.items()]}
@@ -59,7 +59,7 @@ def _unpack(value: Any, tensors: dict[str, Tensor]) -> Any:
 
 
 def random_state() -> dict[str, Any]:
-    """The state of every generator that training draws from: Python's, NumPy's, torch's, CUDA's."""
+    """The state of all random generators: Python's, NumPy's, torch's, CUDA's."""
     cuda = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
     return {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state(), "cuda": cuda}
 

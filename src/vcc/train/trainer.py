@@ -1,7 +1,7 @@
-"""The Hugging Face Trainer, changed in three places: how it saves and resumes, in which order it reads, how it counts.
+"""The Hugging Face Trainer with three changes: checkpoints, data order and loss normalisation.
 
-The order is that of `draws.py`. Counting: a loss is the sum over the items of the whole global batch divided by their
-number, so neither gradient accumulation nor the number of processes changes it.
+The order is that of `draws.py`. The loss is the sum over the items of the global batch divided by their number, so
+neither gradient accumulation nor the number of processes changes it.
 """
 
 import time
@@ -45,12 +45,12 @@ FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
 class Objective(Protocol):
-    """What is learned: how items become a batch, and what a batch costs."""
+    """An objective: how items become a batch, and the loss of a batch."""
 
     def collate(self, items: Sequence[Any]) -> Batch: ...
 
     def count(self, batch: Batch) -> Tensor:
-        """How many items the loss is a sum over."""
+        """The number of items in the loss."""
         ...
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -59,11 +59,11 @@ class Objective(Protocol):
 
 
 class VccTrainer(Trainer):
-    """See the top of this file. `run` is the configuration a checkpoint must share to be continued."""
+    """See the module's docstring. `run` is the configuration that a checkpoint must have to be resumed."""
 
     loss_is_scaled_for_ga = True  # `compute_loss` divides by the items of all accumulated batches
     objective: Objective
-    model: Any  # the parent's attributes, which are None before they are made
+    model: Any  # attributes of the parent, initially None
     optimizer: Any
     lr_scheduler: Any
     train_dataset: Any
@@ -87,21 +87,21 @@ class VccTrainer(Trainer):
         self.head_lr_multiplier = head_lr_multiplier
         self.clock = Clock(minutes)
         self.tokens_seen: Tensor | int = 0  # by this process since `take_tokens`
-        self.row_length = 0  # tokens in each row of the batch at hand
+        self.row_length = 0  # tokens per row of the current batch
         self.share = self.share_logged = Share()  # of the inputs that this process has trained on
         super().__init__(
             model,
             args,
             data_collator=objective.collate,
             train_dataset=data,
-            eval_dataset=data,  # only its presence is asked for: `evaluation` knows its own examples
+            eval_dataset=data,  # only its presence matters: `evaluation` has its own examples
             processing_class=tokenizer,
             callbacks=[Flow(self.clock, len(data))],  # type: ignore[arg-type]
         )
         self.remove_callback(PrinterCallback)
         if sharded:
             shard(model)
-            self.is_distributed_loading_by_transformers = True  # it places and reduces itself: nothing to wrap
+            self.is_distributed_loading_by_transformers = True  # it handles placement and reduction itself
 
     # --- order and counting ---------------------------------------------------------------------------------
 
@@ -122,15 +122,15 @@ class VccTrainer(Trainer):
     ) -> Tensor:
         assert num_items_in_batch is not None
         self.row_length = inputs["input_ids"].shape[-1]
-        self.tokens_seen = self.tokens_seen + inputs["attention_mask"].sum()  # on the device: no waiting
+        self.tokens_seen = self.tokens_seen + inputs["attention_mask"].sum()  # on the device, without waiting
         before = Share.of(self.model)
         loss = self.objective.loss(model, inputs)
         self.share += Share.of(self.model) - before
-        # Data parallelism averages gradients over processes, where a sum is wanted.
+        # Data parallelism averages gradients over processes; we need the sum.
         return loss * (world_size() / num_items_in_batch)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """With the percentage of inputs that were compressed since the last point of the loss curve."""
+        """Adds the percentage of inputs compressed since the last point of the loss curve."""
         new, self.share_logged = self.share - self.share_logged, self.share
         if "loss" in logs and new.inputs:
             logs = {**logs, "compressed": new.percent}
@@ -194,7 +194,7 @@ class VccTrainer(Trainer):
     # --- saving ---------------------------------------------------------------------------------------------
 
     def _save_checkpoint(self, model: nn.Module, trial: Any = None) -> None:
-        """All processes gather, the first one writes, all of them learn whether that worked."""
+        """All processes gather, the first one writes, and all learn whether it succeeded."""
         self.store_flos()
         weights = get_model_state_dict(model, options=FULL)
         scaler = self.accelerator.scaler
@@ -259,12 +259,12 @@ class VccTrainer(Trainer):
             set_random_state(states[rank() % len(states)])
 
     def _torch_optimizer(self) -> torch.optim.Optimizer:
-        """The optimizer below Accelerate's wrapper."""
+        """The optimizer inside Accelerate's wrapper."""
         return self.optimizer.optimizer
 
 
 def head_names(model: PreTrainedModel) -> set[str]:
-    """Names of the parameters outside the base model: the head, which often starts from nothing."""
+    """Names of the parameters outside the base model: the head, which is often new."""
     if model.base_model is model:
         return set()
     inside = {id(parameter) for parameter in model.base_model.parameters()}
@@ -272,7 +272,7 @@ def head_names(model: PreTrainedModel) -> set[str]:
 
 
 class Flow(TrainerCallback):
-    """A point of the loss curve at every checkpoint, epochs counted in examples, an end when the time is up."""
+    """Log the loss at every checkpoint, count epochs in examples, and stop when the time is up."""
 
     def __init__(self, clock: Clock, examples: int) -> None:
         self.clock, self.examples = clock, examples
@@ -280,7 +280,7 @@ class Flow(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.clock.started = time.monotonic()
         if rank() > 0:
-            set_seed(args.seed + rank())  # else every process would drop the same units and explore the same cuts
+            set_seed(args.seed + rank())  # else all processes would use the same dropout and the same random cuts
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         draws = state.global_step * args.per_device_train_batch_size * args.gradient_accumulation_steps * world_size()
@@ -288,4 +288,4 @@ class Flow(TrainerCallback):
         if self.clock.tick():
             control.should_training_stop = control.should_save = True
         if control.should_save:
-            control.should_log = True  # else a loss averaged across the checkpoint would be averaged anew on resuming
+            control.should_log = True  # else resuming would change the loss average that spans the checkpoint

@@ -1,4 +1,4 @@
-"""What a person sees of a run: a bar, or lines where there is no terminal, and TensorBoard's curves."""
+"""The output of a run: a progress bar, or lines without a terminal, and TensorBoard curves."""
 
 import math
 import time
@@ -19,13 +19,13 @@ console = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def say(text: str) -> None:
-    """One line for the person, from one process."""
+    """Print one line, from one process."""
     if rank() == 0:
         console.print(text, markup=False)
 
 
 class Progress(TrainerCallback):
-    """Loss, learning rate, tokens a second and the time left."""
+    """Loss, learning rate, tokens per second and time left."""
 
     def __init__(self, take_tokens: Callable[[], int], clock: Clock) -> None:
         self.take_tokens, self.clock = take_tokens, clock
@@ -88,7 +88,7 @@ class Progress(TrainerCallback):
 
 
 class Board(TrainerCallback):
-    """TensorBoard's curves. What a killed run had drawn past its checkpoint is taken back."""
+    """TensorBoard curves. Points that a killed run logged after its checkpoint are removed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

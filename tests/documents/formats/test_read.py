@@ -56,7 +56,7 @@ def test_text_reads_the_same_in_every_encoding(tmp_path: Path, encoding: str) ->
         ("fake.docx", b"only words", "not a DOCX"),
         ("torn.docx", b"PK\x03\x04 torn", "broken DOCX, EPUB or ZIP"),
         ("torn.pdf", b"%PDF-1.7\nthis is all there is", "broken PDF"),
-        ("packed.md", b"\x1f\x8b\x08 packed", "is compressed; unpack it first"),
+        ("packed.md", b"\x1f\x8b\x08 packed", "is compressed: unpack it first"),
         ("rich.html", rb"{\rtf1 hello}", "RTF"),
         ("page.epub", b"<html><p>words", "not an EPUB"),
     ],
@@ -237,7 +237,7 @@ def test_epub_follows_the_spine_and_names_the_chapters(tmp_path: Path) -> None:
 
 
 def test_epub_with_encrypted_pages_is_refused_but_obfuscated_fonts_are_not(tmp_path: Path) -> None:
-    with pytest.raises(DocumentError, match="protected EPUB"):
+    with pytest.raises(DocumentError, match="encrypted EPUB"):
         read_text(write(tmp_path / "a.epub", epub_bytes(["<p>x</p>"], encryption="OEBPS/ch%200.xhtml")))
     assert read_text(write(tmp_path / "b.epub", epub_bytes(["<p>x</p>"], encryption="OEBPS/font.otf"))).text == "x"
 

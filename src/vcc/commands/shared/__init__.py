@@ -1,1 +1,1 @@
-"""What several commands share. None of these files is a command."""
+"""Code shared by several commands."""

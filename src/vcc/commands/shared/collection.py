@@ -1,4 +1,4 @@
-"""A folder whose documents are each read once: `vcc index FOLDER` reads them, `vcc ask FOLDER` finds the best."""
+"""Indexed folders: `vcc index FOLDER` reads each document once, `vcc ask FOLDER` asks the best-matching ones."""
 
 import os
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def index_job(model: str | None, reading: ReadLimits, store: "Store") -> "Job":
 
 
 def index_collection(source: str, model: str | None, reading: ReadLimits, fleet: FleetOptions, store: "Store") -> None:
-    """Keep an index of every document, and one of the nodes of all."""
+    """Index every document, and the nodes of all of them."""
     from vcc.fleet.collection import Collection, collection_folder
     from vcc.fleet.run import Executor, estimate, run, work_folder
     from vcc.fleet.shards import Shards
@@ -52,7 +52,7 @@ def index_collection(source: str, model: str | None, reading: ReadLimits, fleet:
 
 
 def kept_collection(source: str, model: str | None, reading: ReadLimits) -> "Collection | None":
-    """The collection that `vcc index` has made of a folder, if it has."""
+    """The collection that `vcc index` made of a folder, if any."""
     if not (os.path.isdir(source) or "://" in source):
         return None
     from vcc.documents.store import default_store
@@ -74,7 +74,7 @@ def ask_collection(
     model: str | None,
     reading: ReadLimits,
 ) -> None:
-    """The best answers of the best documents, best first."""
+    """Print the best answers of the best-matching documents."""
     from vcc.documents.store import default_store
 
     asker, job = load_asker(model), index_job(model, reading, default_store())
@@ -92,7 +92,7 @@ def ask_collection(
             console.print(f"  {' '.join(answer.text.split())}", markup=False, soft_wrap=True)
             console.print(f"    {place}", markup=False, soft_wrap=True, style="dim")
         if not best:
-            console.print("  no sure answer in the documents that were asked", style="dim")
+            console.print("  no sure answer in these documents", style="dim")
     if json:
         print_json({"replies": told})
     else:

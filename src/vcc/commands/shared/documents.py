@@ -1,4 +1,4 @@
-"""What the commands on a document share: their options, opening the document, the bar, and the files they write."""
+"""Shared by the commands on one document: options, opening the document, the progress bar, output files."""
 
 import json as json_format
 import math
@@ -24,30 +24,29 @@ if TYPE_CHECKING:
     from vcc.documents.answer import Reply
     from vcc.documents.facts import Facts
 
-remarks = Console(stderr=True, highlight=False, soft_wrap=True)  # beside the results, which go to standard output
+remarks = Console(stderr=True, highlight=False, soft_wrap=True)  # results go to standard output
 
-File = Annotated[str, "text, Markdown, HTML, PDF, DOCX, EPUB, a folder of them, or - for standard input"]
-Model = Annotated[str | None, "folder of a wrapped question-answering model; unless given, the bundled one"]
-Top = Annotated[int, "answers shown for each question, at most"]
-Threshold = Annotated[float | None, "how likely an answer must be right, 0 to 1; unless given, the model's own setting"]
-Json = Annotated[bool, "print JSON for machines"]
-Page = Annotated[Path | None, "write a page that stands alone to this file"]
-NoCache = Annotated[bool, "neither use nor keep an index on disk"]
+File = Annotated[str, "a document (text, Markdown, HTML, PDF, DOCX, EPUB), a folder of them, or - for standard input"]
+Model = Annotated[str | None, "folder of a wrapped question-answering model (default: the bundled model)"]
+Top = Annotated[int, "maximum answers per question"]
+Threshold = Annotated[float | None, "minimum score of an answer, 0 to 1 (default: the model's own)"]
+Json = Annotated[bool, "print JSON"]
+Page = Annotated[Path | None, "self-contained HTML page to write"]
+NoCache = Annotated[bool, "do not use or store indexes on disk"]
 
 
 @dataclass(frozen=True)
 class ReadLimits:
-    """Limits on reading files. Each file is read in a process of its own, so no file can fill the memory or take for
-    ever."""
+    """Limits on reading files. Each file is read in its own process, so no file can exhaust memory or hang."""
 
-    max_size: Annotated[float, "largest file in MB; what it unpacks to, and its text, may be larger in proportion"] = (
+    max_size: Annotated[float, "maximum file size in MB; limits on unpacked size and text scale with it"] = (
         DEFAULT_LIMITS.file_bytes / 1e6
     )
-    max_nesting: Annotated[int, "deepest folder in a folder, or element in an element of DOCX and EPUB"] = (
+    max_nesting: Annotated[int, "maximum depth of nested folders, and of elements in DOCX and EPUB"] = (
         DEFAULT_LIMITS.nesting
     )
-    seconds: Annotated[float, "time for reading one file"] = DEFAULT_SECONDS
-    memory: Annotated[int, "MiB for reading one file"] = DEFAULT_MEMORY // 2**20
+    seconds: Annotated[float, "maximum seconds to read one file"] = DEFAULT_SECONDS
+    memory: Annotated[int, "maximum memory to read one file, in MiB"] = DEFAULT_MEMORY // 2**20
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.max_size) and self.max_size * 1e6 >= 1):
@@ -72,14 +71,14 @@ DEFAULT_READ_LIMITS = ReadLimits()
 
 
 def read_file(file: str, reading: ReadLimits) -> Text:
-    """The text of a file, read in a process of its own."""
+    """The text of a file, read in its own process."""
     return read_file_isolated(file, reading.limits, reading.seconds, reading.memory_bytes, remark)
 
 
 def open_document(
     file: str, model: str | None, no_cache: bool, reading: ReadLimits = DEFAULT_READ_LIMITS, shown: bool = False
 ) -> Document:
-    """Read a file and let the model read its text; `shown`: what the layers see of it will be shown."""
+    """Read a file and index its text; `shown`: the caller will show what the layers opened."""
     text = read_file(file, reading)
     from vcc.documents.index import check_can_be_shown  # imports torch: problems with the file are reported before
     from vcc.documents.store import default_store
@@ -95,7 +94,7 @@ def open_document(
 def answer(
     document: Document, questions: Sequence[str], top: int, threshold: float | None = None
 ) -> "tuple[tuple[Reply, ...], Facts]":
-    """Ask a document; a bar shows how far several questions are."""
+    """Ask a document, with a progress bar for several questions."""
     with bar("asking", "questions", len(questions) > 1) as progress:
         return document.answer(questions, top, threshold, progress=progress)
 
@@ -114,7 +113,7 @@ class Speed(ProgressColumn):
 
 @contextmanager
 def bar(doing: str, unit: str, wanted: bool = True) -> Iterator[Any]:
-    """A bar while a document is read or asked; in a file or a pipe, nothing."""
+    """A progress bar, shown only on a terminal."""
     total = TextColumn(f"{{task.total:,.0f}} {unit}")
     columns = (TextColumn(doing), BarColumn(), TaskProgressColumn(), total, Speed(unit))
     with Progress(*columns, console=remarks, transient=True, disable=not (wanted and remarks.is_terminal)) as shown:
@@ -133,7 +132,7 @@ def check_questions(questions: Sequence[str]) -> None:
         raise UsageError("no question: ask at least one")
     for question in questions:
         if not normalise(question).strip():
-            raise UsageError(f"question {question!r} holds no word")
+            raise UsageError(f"question {question!r} has no words")
         if not question.isprintable() and any(0xD800 <= ord(letter) < 0xE000 for letter in question):
             raise UsageError(f"question {question!r} is not valid UTF-8")
 
@@ -144,7 +143,7 @@ def check_top(top: int) -> None:
 
 
 def check_folder(*pages: Path | None) -> None:
-    """Before anything is read: minutes later would be too late."""
+    """Check output paths before reading anything."""
     for page in pages:
         if page is not None and page.is_dir():
             raise UsageError(f"{page} cannot be written: it is a folder")
@@ -166,5 +165,5 @@ def wrote(path: Path) -> None:
 
 
 def remark(text: str) -> None:
-    """One line beside the results."""
+    """Print one line to standard error."""
     remarks.print(printable(text), markup=False)

@@ -1,4 +1,4 @@
-"""What the commands on many documents share: their options, their progress, and their summary."""
+"""Shared by the commands on many documents: options, progress and summary."""
 
 import os
 import sys
@@ -24,19 +24,19 @@ if TYPE_CHECKING:  # they import pyarrow and fsspec, which the commands on one d
     from vcc.fleet.run import Estimate, Tally
     from vcc.fleet.sources import Item
 
-EVERY = 30  # seconds between two lines of progress where there is no terminal
+EVERY = 30  # seconds between progress lines without a terminal
 GLOBS = "*?["
 
 
 @dataclass(frozen=True)
 class FleetOptions:
-    """Many documents. On this machine or on a cluster; --out is the table, and OUT.work keeps what is done."""
+    """Many documents. On this machine or a cluster; --out is the table, OUT.work holds finished work for resuming."""
 
-    workers: Annotated[int | None, "processes that work at the same time; unless given, one for each CPU or GPU"] = None
-    ray: Annotated[str | None, "work on a Ray cluster: its address, auto for the one that runs here, or local"] = None
-    retry: Annotated[bool, "try documents again that failed in a run before"] = False
-    dry_run: Annotated[bool, "try some documents, and say how many there are and how long all of them take"] = False
-    column: Annotated[str, "the texts of a .parquet or .jsonl file, each row of which is a document"] = "text"
+    workers: Annotated[int | None, "number of processes (default: one per GPU, else one per CPU)"] = None
+    ray: Annotated[str | None, "use a Ray cluster: its address, auto for a running one, or local"] = None
+    retry: Annotated[bool, "retry documents that failed in an earlier run"] = False
+    dry_run: Annotated[bool, "try a few documents and estimate the total time"] = False
+    column: Annotated[str, "text column of .parquet and .jsonl files, where each row is a document"] = "text"
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
@@ -48,7 +48,7 @@ class FleetOptions:
         return self != FleetOptions()
 
     def wanted(self, files: Sequence[str], out: Path | None) -> bool:
-        """Whether a fleet is asked for: by an option, by what is read, or by what is written."""
+        """Whether the options, the sources or the output need a fleet."""
         table = out is not None and out.suffix.lower() == ".parquet"
         return self.named or table or any(map(is_collection, files))
 
@@ -57,7 +57,7 @@ NO_FLEET = FleetOptions()
 
 
 def is_collection(source: str) -> bool:
-    """What only a fleet reads: a list, a pattern, a table of texts, a place that is not on this machine."""
+    """Whether only a fleet can read this: a list, a pattern, a table of texts, or a remote path."""
     pattern = any(sign in source for sign in GLOBS) and not Path(source).exists()
     return source.startswith("@") or pattern or "://" in source or source.lower().endswith((".parquet", ".jsonl"))
 
@@ -70,7 +70,7 @@ def job_of(
     reading: ReadLimits,
     store: str = "",
 ) -> "Job":
-    """The questions, to every document."""
+    """A job that asks every document the questions."""
     try:
         from vcc.fleet.job import Job
     except ImportError as error:
@@ -80,13 +80,13 @@ def job_of(
 
 
 def run_fleet(job: "Job", files: Sequence[str], out: Path | None, fleet: FleetOptions) -> None:
-    """Do the job on all documents, and print a summary."""
+    """Run the job on all documents and print a summary."""
     from vcc.fleet.run import Executor, estimate, run
     from vcc.fleet.sources import find_items
     from vcc.fleet.table import check_output, parquet_bytes
 
     if out is None:
-        raise UsageError("many documents become a table: name it with --out, ending in .parquet, .csv or .xlsx")
+        raise UsageError("--out is missing: many documents need a table, .parquet, .csv or .xlsx")
     check_output(out)
     listing = find_items(files, fleet.column, job.limits)
     print_skipped(listing.skipped)
@@ -111,7 +111,7 @@ def print_skipped(names: Sequence[str]) -> None:
 
 
 def review_here(job: "Job", items: "Sequence[Item]") -> "ReviewTable":
-    """The table of some documents, done in this process with all its threads; nothing of the run is kept."""
+    """Review documents in this process with all its threads; nothing of the run is kept."""
     from vcc.fleet.run import Executor, run, work_folder
     from vcc.fleet.shards import Shards
     from vcc.fleet.table import as_review
@@ -130,7 +130,7 @@ def review_here(job: "Job", items: "Sequence[Item]") -> "ReviewTable":
 
 
 def default_workers() -> int:
-    """One for each GPU; without one, for each CPU that this process may use."""
+    """One worker per GPU; without GPUs, one per CPU."""
     import torch
 
     return torch.cuda.device_count() or os.cpu_count() or 1
@@ -141,7 +141,7 @@ def plan(told: "Estimate", workers: int | None) -> str:
     return (
         f"{told.documents:,} documents, {decimal(told.size)}, about {told.tokens:,} tokens: "
         f"{duration(told.seconds)} of work{', ' * bool(each)}{each}; the table takes {decimal(told.disk)} "
-        f"(reckoned from {told.tried} documents)"
+        f"(estimated from {told.tried} documents)"
     )
 
 
@@ -162,7 +162,7 @@ def duration(seconds: float) -> str:
 
 @contextmanager
 def shown_progress() -> Iterator[Callable[["Tally"], None]]:
-    """A bar on a terminal, a line now and then in a log."""
+    """A progress bar on a terminal, a line every 30 seconds elsewhere."""
     said = time.monotonic()
 
     def state(tally: "Tally") -> str:

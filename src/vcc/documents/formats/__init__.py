@@ -1,1 +1,1 @@
-"""Files into text."""
+"""Readers: from files to text."""

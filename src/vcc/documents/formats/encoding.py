@@ -1,4 +1,4 @@
-"""Bytes become characters, in the encoding that a file is in."""
+"""Decode bytes to text."""
 
 import codecs
 import re
@@ -17,9 +17,9 @@ CONTROLS = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b"))
 
 
 def decode(file: File, declared: str = "") -> str:
-    """Bytes to text: a byte-order mark, UTF-8, the declared encoding, then Windows-1252 for Western text."""
+    """Decode by byte-order mark, else as UTF-8, in the declared encoding, or as Windows-1252 for Western text."""
     data = file.data
-    file.limits.check_characters(file.source, len(data) // 4)  # no encoding takes more bytes for a character
+    file.limits.check_characters(file.source, len(data) // 4)  # no encoding needs more bytes per character
     for bom, name in BOMS:
         if data.startswith(bom):
             return _strict(file, name)
@@ -30,19 +30,19 @@ def decode(file: File, declared: str = "") -> str:
     except UnicodeDecodeError:
         if declared and declared != "utf-8":
             return _strict(file, declared)
-    # Windows-1252 gives almost every byte a letter, so it must not be believed when Western text is unlikely.
+    # Windows-1252 decodes almost any bytes, so accept it only if the result looks like Western text.
     if sum(byte > 127 for byte in data) > len(data) // 4:
         raise DocumentError(file.source, "is neither UTF-8 nor Western text (Windows-1252); save it as UTF-8")
     return _strict(file, "cp1252")
 
 
 def declared_charset(data: bytes) -> str:
-    """The encoding an HTML page or an XML file names near its top, or ""."""
+    """The encoding declared near the top of an HTML or XML file, or ""."""
     found = re.search(rb"""(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)""", data[:2048])
     name = found.group(1).decode("ascii") if found else ""
     try:
         return codecs.lookup(name).name if b" ".decode(name) else ""
-    except (LookupError, UnicodeError):  # unknown, or no encoding of text at all, such as "hex"
+    except (LookupError, UnicodeError):  # unknown, or not a text encoding, such as "hex"
         return ""
 
 

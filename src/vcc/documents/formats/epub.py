@@ -1,4 +1,4 @@
-"""EPUB: a ZIP archive of web pages with a list of their order, the spine."""
+"""EPUB: a ZIP archive of web pages, ordered by its spine."""
 
 import posixpath
 from collections.abc import Mapping
@@ -18,22 +18,22 @@ def is_epub(file: File) -> bool:
 
 
 def read_epub(file: File) -> Pieces:
-    """The files of the book's spine in order; their headings are the chapters."""
+    """Read the files of the spine in order; their headings are the chapters."""
     try:
         book = Archive(file)
         package = attributes_of(book.read(CONTAINER), "rootfile")[0]["full-path"]
         listed = book.read(package)
         title = title_of(listed)
         pages = spine(listed, posixpath.dirname(package))
-        # Obfuscated fonts are listed in the same file and do not matter here; encrypted pages do.
+        # The same file also lists obfuscated fonts, which do not matter here.
         locked = attributes_of(book.read(LOCKED), "CipherReference") if LOCKED in book.names else []
         if {unquote(found.get("URI", "")) for found in locked} & set(pages):
-            rule = "is encrypted (protected EPUB); only books without protection can be read"
+            rule = "is an encrypted EPUB: only books without DRM can be read"
             raise DocumentError(file.source, rule)
         found = [read_html(book.read(page)) for page in pages]
     except DocumentError:
         raise
-    except Exception as error:  # a damaged archive can fail anywhere inside zipfile or the XML parser
+    except Exception as error:  # a damaged archive can fail anywhere in zipfile or the XML parser
         raise DocumentError(file.source, f"is a broken EPUB ({type(error).__name__}: {error})") from error
     pieces: list[tuple[str, str]] = []
     for number, page in enumerate(found, 1):
@@ -43,7 +43,7 @@ def read_epub(file: File) -> Pieces:
 
 
 def spine(package: File, folder: str) -> list[str]:
-    """The pages in reading order, each once, without the table of contents."""
+    """The distinct pages in reading order, without the table of contents."""
     items = {item["id"]: item for item in attributes_of(package, "item")}
     order = [items[reference["idref"]] for reference in attributes_of(package, "itemref")]
     pages = (item["href"] for item in order if "nav" not in item.get("properties", "").split())
@@ -51,7 +51,7 @@ def spine(package: File, folder: str) -> list[str]:
 
 
 def attributes_of(file: File, tag: str) -> list[Mapping[str, str]]:
-    """The attributes of every element of that name."""
+    """The attributes of all elements with a name."""
     return [event.attributes for event in xml_events(file) if event.kind == "start" and event.tag == tag]
 
 

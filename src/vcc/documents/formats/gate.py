@@ -1,4 +1,4 @@
-"""The one gate that files come in by: a path, standard input or a member of an archive becomes bytes within limits."""
+"""The gate for all input: a path, standard input or an archive member becomes bytes, within limits."""
 
 import io
 import os
@@ -15,9 +15,9 @@ from vcc.errors import DocumentError, UsageError
 STDIN = "standard input"
 ZIP = b"PK\x03\x04"
 CHUNK = 1 << 20
-KINDS = (  # what is not a file though it has a name
+KINDS = (  # not regular files
     (stat.S_ISDIR, "a folder"),
-    (stat.S_ISFIFO, "a named pipe: give - and let it feed standard input"),
+    (stat.S_ISFIFO, "a named pipe: give - and redirect it to standard input"),
     (stat.S_ISCHR, "a device, not a file"),
     (stat.S_ISBLK, "a device, not a file"),
     (stat.S_ISSOCK, "a socket, not a file"),
@@ -26,24 +26,24 @@ KINDS = (  # what is not a file though it has a name
 
 @dataclass(frozen=True)
 class Limits:
-    """How much is read at most, so that no file can fill the memory."""
+    """Limits on what is read: no file can exhaust memory."""
 
     file_bytes: int = 500_000_000
     """Of one file."""
     unpacked_bytes: int = 1_000_000_000
-    """Of all that is taken out of one archive (DOCX, EPUB)."""
+    """Of everything unpacked from one archive (DOCX, EPUB)."""
     characters: int = 200_000_000
-    """Of the text of one document, a folder being one."""
+    """Of the text of one document; a folder is one document."""
     nesting: int = 200
-    """Folders inside folders, elements inside elements of XML."""
+    """Depth of nested folders and XML elements."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise UsageError(f"{name} is {value!r}: a limit must be a whole number, at least 1")
+                raise UsageError(f"{name} is {value!r}: it must be a whole number of at least 1")
 
     def for_files_of(self, file_bytes: int) -> "Limits":
-        """All sizes raised, or lowered, in proportion."""
+        """These limits with all sizes scaled to a file size."""
         sizes = {
             name: max(1, getattr(self, name) * file_bytes // self.file_bytes)
             for name in ("unpacked_bytes", "characters")
@@ -60,7 +60,7 @@ class Limits:
         self._check(source, "characters", number, self.characters, "--max-size")
 
     def check_nesting(self, source: str, depth: int) -> None:
-        self._check(source, "levels inside each other", depth, self.nesting, "--max-nesting")
+        self._check(source, "nested levels", depth, self.nesting, "--max-nesting")
 
     def _check(self, source: str, what: str, found: int, limit: int, option: str) -> None:
         if found > limit:
@@ -73,7 +73,7 @@ DEFAULT_LIMITS = Limits()
 
 @dataclass(frozen=True)
 class File:
-    """The bytes of one file, what messages call it, and its suffix (".pdf", in small letters; "" if it has none)."""
+    """The bytes of one file, its name in messages, and its lower-case suffix (".pdf", or "")."""
 
     data: bytes = field(repr=False)
     source: str
@@ -88,7 +88,7 @@ def open_file(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> File:
     path = Path(path)
     try:
         _check_kind(path, path.stat())
-        # Between the two looks the name may have been given to a pipe: opening one does not wait this way.
+        # The path may have become a pipe since the check: O_NONBLOCK keeps opening one from blocking.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         with open(descriptor, "rb") as opened:
             facts = os.fstat(descriptor)
@@ -97,21 +97,21 @@ def open_file(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> File:
             return file_of(read_limited(opened, str(path), limits), str(path), limits)
     except FileNotFoundError as error:
         raise DocumentError(str(path), "no such file") from error
-    except (OSError, ValueError) as error:  # ValueError: a zero byte inside the name
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         reason = getattr(error, "strerror", None) or str(error)
         raise DocumentError(str(path), f"cannot be opened ({reason})") from error
 
 
 def file_of(data: bytes, name: str, limits: Limits = DEFAULT_LIMITS) -> File:
-    """Bytes that came another way, an upload for example, under the same limits; the suffix of `name` counts."""
+    """Bytes from elsewhere, such as an upload, under the same limits; the suffix is that of `name`."""
     limits.check_file(name, len(data))
     return File(data, name, Path(name).suffix.lower(), limits)
 
 
 def files_below(folder: Path, limits: Limits = DEFAULT_LIMITS) -> Iterator[tuple[Path, str]]:
-    """Every file below a folder in the order of the paths, hidden ones left out, with why it must not be read, or "".
+    """Every file below a folder, sorted by path and without hidden ones, each with the reason to skip it, or "".
 
-    No folder is entered through a link, and a link to a file counts only if it stays inside.
+    Links to folders are not followed; links to files must stay inside the folder.
     """
     inside = folder.resolve()
     waiting = [(folder, 1)]
@@ -119,7 +119,7 @@ def files_below(folder: Path, limits: Limits = DEFAULT_LIMITS) -> Iterator[tuple
         place, depth = waiting.pop()
         if os.path.isdir(place) and not (depth > 1 and os.path.islink(place)):
             if depth > limits.nesting:
-                yield place, f"folders are nested more than {limits.nesting} levels deep: --max-nesting reads them too"
+                yield place, f"folders are nested more than {limits.nesting} levels deep: --max-nesting raises this"
                 continue
             try:
                 names = sorted(name for name in os.listdir(place) if not name.startswith("."))
@@ -132,20 +132,20 @@ def files_below(folder: Path, limits: Limits = DEFAULT_LIMITS) -> Iterator[tuple
 
 
 def link_problem(path: Path, inside: Path) -> str:
-    """Why a file of the folder `inside` must not be read because of where it leads, or ""."""
+    """Why a link in the folder `inside` must not be followed, or ""."""
     if not os.path.islink(path):
         return ""
     try:
         target = path.resolve(strict=True)
-    except (OSError, RuntimeError):  # RuntimeError: a link that leads to itself
-        return "is a link to nothing"
+    except (OSError, RuntimeError):  # RuntimeError: a link to itself
+        return "is a broken link"
     if target.is_dir():
-        return "is a link to a folder, and links to folders are not followed"
+        return "is a link to a folder, which is not followed"
     return "" if target.is_relative_to(inside) else "is a link that leaves the folder"
 
 
 class Archive:
-    """The members of a ZIP archive. Unpacking stops when all that was read together goes over the limit."""
+    """The members of a ZIP archive, with one limit on their total unpacked size."""
 
     def __init__(self, file: File) -> None:
         self.file = file
@@ -157,7 +157,7 @@ class Archive:
         self.names = frozenset(self.zip.namelist())
 
     def read(self, name: str) -> File:
-        """One member. What an archive says of the sizes inside it is not believed."""
+        """Read one member. The sizes an archive declares are not trusted."""
         found, limits = bytearray(), self.file.limits
         with self.zip.open(name) as member:
             while chunk := member.read(CHUNK):
@@ -168,12 +168,12 @@ class Archive:
 
 
 def zip_names(file: File) -> frozenset[str]:
-    """The names of the files inside a ZIP archive; none where the file is no such archive."""
+    """The names of the files in a ZIP archive; empty for other files."""
     return Archive(file).names if file.data.startswith(ZIP) else frozenset()
 
 
 def read_limited(opened: IO[bytes], source: str, limits: Limits) -> bytes:
-    """All there is, but no more than the limit: files can grow while they are read, and some tell no size."""
+    """Read all, up to the limit: files can grow while they are read, and some report no size."""
     found = bytearray()
     while chunk := opened.read(CHUNK):
         found += chunk

@@ -1,7 +1,7 @@
 """HTML and Markdown.
 
-A stream of text, blocks and headings is all we need of a page, a tree is not. Markdown becomes HTML through
-markdown-it, which rich brings along.
+A page is read as a stream of text, blocks and headings; no tree is needed. Markdown is converted to HTML with
+markdown-it, a dependency of rich.
 """
 
 import re
@@ -25,15 +25,15 @@ UNREAD = frozenset(("script", "style", "template"))
 
 
 class _Page:
-    """Collects a page's text: a blank line between blocks, a new piece at every heading."""
+    """Collects the text of a page: a blank line between blocks, a new piece at each heading."""
 
     def __init__(self) -> None:
         self.pieces: list[tuple[list[str], list[str]]] = [([], [])]  # headings, blocks
         self.title: list[str] = []
         self.inside: Counter[str] = Counter()
         self.line: list[str] = []
-        self.blank = True  # nothing but blanks in the line
-        self.headed = True  # the piece has nothing but headings
+        self.blank = True  # the line has only blanks
+        self.headed = True  # the piece has only headings
         self.heading: int | None = None  # where in the piece the open heading began
 
     def start(self, tag: str) -> None:
@@ -91,12 +91,12 @@ def is_html(file: File) -> bool:
 
 
 def read_html(file: File) -> Pieces:
-    """Text as a browser lays it out; h1 to h3 start a new part. Scripts and styles are not read."""
+    """Text as a browser shows it; h1 to h3 start a new part. Scripts and styles are skipped."""
     return html_pieces(decode(file, declared_charset(file.data)))
 
 
 def read_markdown(file: File) -> Pieces:
-    """Read as the page it describes, so that answers hold no asterisks; a front matter block is left out."""
+    """Read as the rendered page, without markup in the answers; front matter is skipped."""
     from markdown_it import MarkdownIt
 
     text = decode(file)

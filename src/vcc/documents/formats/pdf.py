@@ -1,4 +1,4 @@
-"""PDF, by PDFium: a piece a page, its words with their boxes; words that line ends cut in two are whole again."""
+"""PDF, with PDFium: one piece per page, words with boxes; words hyphenated at line ends are joined."""
 
 import re
 from collections import Counter
@@ -12,30 +12,28 @@ from vcc.documents.formats.pdf_words import Line, PageWord, page_lines, paragrap
 from vcc.documents.text import INSTALL, Pieces, normalise
 from vcc.errors import DocumentError
 
-# A line that ends in "non-" is a compound far more often than a word cut in two.
+# A line that ends in "non-" is far more often a compound than a hyphenated word.
 COMPOUND = re.compile(
     "all|anti|co|cross|ex|half|high|long|low|mid|multi|non|post|pre|pro|self|semi|short|sub|well", re.IGNORECASE
 )
 CUT_HEAD = re.compile(r"(?:.*[\W\d_])?([^\W\d_]{2,})[-\u2010]", re.DOTALL)
 CUT_TAIL = re.compile(r"[a-zß-ÿ]\w*")
 PASSWORD = 4  # PDFium's code
-# PDFium may be called by one thread at a time, for all documents together.
+# PDFium is not thread-safe, even across documents.
 ONE_AT_A_TIME = Lock()
 
 Join = Callable[[str, str], str | None]
 
 
 def is_pdf(file: File) -> bool:
-    """Its mark comes first, or after some bytes of another program's if the file also ends as a PDF: a text may mention
-    the mark.
-    """
+    """Whether it starts with "%PDF-", or has it after other bytes and also ends like a PDF: a text may mention it."""
     if file.data[:64].lstrip(b"\xef\xbb\xbf\0\t\n\f\r ").startswith(b"%PDF-"):
         return True
     return b"%PDF-" in file.data[:1024] and b"startxref" in file.data[-2048:]
 
 
 def read_pdf(file: File) -> Pieces:
-    """One piece a page. A file locked with an empty password is opened; pages without text are noted."""
+    """One piece per page. An empty password is tried; pages without text are noted."""
     try:
         import pypdfium2
     except ImportError as error:
@@ -47,11 +45,11 @@ def read_pdf(file: File) -> Pieces:
         raise
     except pypdfium2.PdfiumError as error:
         if error.err_code == PASSWORD:
-            raise DocumentError(file.source, "is encrypted; remove its password first") from error
+            raise DocumentError(file.source, "is encrypted: remove its password first") from error
         raise DocumentError(file.source, f"is a broken PDF ({error})") from error
     blank = [number for number, lines in enumerate(pages, 1) if not lines]
     if len(blank) == len(pages):
-        rule = f"has no text on its {len(pages)} pages (scanned images?); run OCR on it first"
+        rule = f"has no text on its {len(pages)} pages (scanned images?): run OCR on it first"
         raise DocumentError(file.source, rule)
     notes = (f"no text on page {', '.join(map(str, blank))} (an image?)",) if blank else ()
     join = joining(pages)
@@ -80,16 +78,16 @@ def _read_pages(file: File) -> tuple[list[list[Line]], str]:
 
 
 def _clean(word: PageWord) -> PageWord:
-    """A word in the one spelling that texts have; the mark of a cut at its end is kept."""
+    """A normalised word; a line-end hyphen is kept."""
     cut = "-" if word.text.endswith("\u00ad") else ""
     return PageWord("".join(normalise(word.text).split()) + cut * 2, word.box)
 
 
 def joining(pages: list[list[Line]]) -> Join:
-    """How two halves of a word are put together: "agree-" + "ment", "non-" + "compete"; None: they are two words.
+    """Join the halves of a hyphenated word: "agree-" + "ment", "non-" + "compete". None: they are two words.
 
-    The document itself decides: the spelling it uses elsewhere wins; where it uses neither, the hyphen stays only
-    after a prefix that usually keeps it.
+    The spelling used elsewhere in the document wins; without one, the hyphen stays only after a prefix that usually
+    keeps it.
     """
     spellings = Counter(
         found.lower()
@@ -114,7 +112,7 @@ def joining(pages: list[list[Line]]) -> Join:
 
 
 def lay_out(lines: list[Line], page: int, join: Join) -> tuple[str, tuple[Word, ...]]:
-    """The text of a page and its words. A line is a line; more room than usual between two is a blank line."""
+    """The text of a page and its words. Lines are kept; a larger gap than usual becomes a blank line."""
     text, words = "", []
     breaks = [*paragraph_breaks(lines), False] if lines else []
     for number, (line, broken) in enumerate(zip(lines, breaks, strict=True)):

@@ -1,4 +1,4 @@
-"""The words of a PDF page and where they stand, by PDFium: text and boxes come from one reading, so they agree."""
+"""The words of a PDF page with their boxes, by PDFium. Both come from one pass, so they agree."""
 
 import ctypes
 from collections.abc import Iterator
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-Edges = tuple[float, float, float, float]  # x0, y0, x1, y1: 0 to 1 of the page as it is shown, from its top left corner
+Edges = tuple[float, float, float, float]  # x0, y0, x1, y1: 0 to 1 of the displayed page, from its top left
 
-GRID = 1 << 20  # PDFium maps points to whole numbers: fine enough that rounding is no matter
-LINE_END_HYPHENS = ("\x02", "\ufffe")  # how PDFium spells a hyphen at the end of a line
-TALLEST = 3.0  # a font that claims to be so many times as tall as its letters is not believed
-TALLER = 1.4  # times the height of the others in its line: such a word is cut to their height
+GRID = 1 << 20  # PDFium maps points to integers: rounding is negligible on this grid
+LINE_END_HYPHENS = ("\x02", "\ufffe")  # PDFium's codes for a hyphen at the end of a line
+TALLEST = 3.0  # a font's height is ignored if it is this many times that of its letters
+TALLER = 1.4  # a word this many times as tall as its line is cut to the line's height
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ Line = list[PageWord]
 
 
 def page_lines(page: Any) -> list[Line]:
-    """The lines of a page in the order in which the file has them."""
+    """The lines of a page, in the file's order."""
     textpage = page.get_textpage()
     try:
         return [even(line) for line in _lines(page, textpage)]
@@ -35,7 +35,7 @@ def page_lines(page: Any) -> list[Line]:
 
 
 def paragraph_breaks(lines: list[Line]) -> list[bool]:
-    """For every line but the last: whether more room than usual is between it and the next one."""
+    """For each line but the last: whether the gap to the next is larger than usual."""
     gaps = [
         after[0].box[1] - max(word.box[3] for word in before) for before, after in zip(lines, lines[1:], strict=False)
     ]
@@ -57,7 +57,7 @@ def _lines(page: Any, textpage: Any) -> Iterator[Line]:
 
     for letter, box in _letters(page, textpage):
         if box is not None and boxes and _another_line(_around(boxes), box):
-            # PDFium joins what stands on two lines when nothing shows that a word has ended.
+            # PDFium joins the last word of a line with the next line if nothing marks its end.
             end_word()
             yield line
             line = []
@@ -81,15 +81,15 @@ def _lines(page: Any, textpage: Any) -> Iterator[Line]:
 
 
 def even(line: Line) -> Line:
-    """A line whose words are about as tall as each other. Fonts of mathematical signs claim room for the largest one,
-    which is on the next line, and an initial letter reaches down to it.
+    """The line with words of similar height. Mathematical fonts reserve room for their largest sign, and a drop cap
+    reaches into the next line.
     """
-    usual = [word.box for word in line if any(map(str.isalnum, word.text))]  # dots and dashes are less tall
+    usual = [word.box for word in line if any(map(str.isalnum, word.text))]  # dots and dashes are lower
     if len(usual) < 3:
         return line
     top, bottom = (median(box[edge] for box in usual) for edge in (1, 3))
     beside = [min(word.box[3], bottom) - max(word.box[1], top) > 0.5 * (bottom - top) for word in line]
-    if sum(beside) < 0.5 * len(usual):  # letters that run downwards or aslant
+    if sum(beside) < 0.5 * len(usual):  # vertical or slanted text
         return line
 
     def cut(word: PageWord) -> PageWord:
@@ -102,14 +102,14 @@ def even(line: Line) -> Line:
 
 
 def _another_line(word: Edges, letter: Edges) -> bool:
-    """Whether a letter stands below or above a word instead of beside it."""
+    """Whether a letter is below or above a word, not beside it."""
     height = min(word[3] - word[1], letter[3] - letter[1])
     overlap = min(word[3], letter[3]) - max(word[1], letter[1])
     return overlap < -0.5 * height
 
 
 def _letters(page: Any, textpage: Any) -> Iterator[tuple[str, Edges | None]]:
-    """Every character with its box; the blanks and line ends that PDFium adds have none."""
+    """Every character with its box; blanks and line ends added by PDFium have none."""
     import pypdfium2.raw as pdfium
 
     place = _placing(page)
@@ -120,7 +120,7 @@ def _letters(page: Any, textpage: Any) -> Iterator[tuple[str, Edges | None]]:
 
 
 def _letter_box(textpage: Any, number: int) -> Edges:
-    """As wide as the letter and as tall as its line, in the units of the page."""
+    """A box as wide as the letter and as tall as its line, in page units."""
     import pypdfium2.raw as pdfium
 
     left, right, bottom, top = (ctypes.c_double() for _ in range(4))
@@ -138,7 +138,7 @@ def _letter_box(textpage: Any, number: int) -> Edges:
 
 
 def _placing(page: Any) -> Any:
-    """From the units of the page to 0 to 1 of what is shown: turned as the page is, and cut to its visible part."""
+    """The map from page units to 0..1 of the displayed page, with its rotation and crop."""
     import pypdfium2.raw as pdfium
 
     across, down = ctypes.c_int(), ctypes.c_int()
@@ -147,7 +147,7 @@ def _placing(page: Any) -> Any:
         pdfium.FPDF_PageToDevice(page, 0, 0, GRID, GRID, 0, x, y, across, down)
         return across.value / GRID, down.value / GRID
 
-    # The map is linear: three corners give it, and no letter needs a call.
+    # The map is linear: three corners define it, without a call per letter.
     (ox, oy), (ax, ay), (bx, by) = corner(0, 0), corner(1000, 0), corner(0, 1000)
     xx, xy, yx, yy = (ax - ox) / 1000, (ay - oy) / 1000, (bx - ox) / 1000, (by - oy) / 1000
 

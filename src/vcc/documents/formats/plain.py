@@ -1,4 +1,4 @@
-"""Plain text: pages by form feeds, or sections by their headings."""
+"""Plain text, split into pages at form feeds or into sections at headings."""
 
 import re
 
@@ -9,7 +9,7 @@ from vcc.documents.text import Pieces
 
 
 def read_plain(file: File) -> Pieces:
-    """Form feeds separate pages; without them, headings separate sections."""
+    """Split at form feeds into pages; without them, at headings into sections."""
     text = decode(file)
     pages = text.strip("\f").split("\f")
     if len(pages) > 1:

@@ -1,7 +1,7 @@
-"""From a path, standard input or a folder to a `Text`; whatever cannot be read is a `DocumentError`.
+"""Read a path, standard input or a folder into a `Text`, or raise a `DocumentError`.
 
-A format is a row of `FORMATS`. The content decides (a PDF named .txt is still a PDF), the name only tells Markdown and
-HTML from plain text.
+A format is a row of `FORMATS`. The content decides (a PDF named .txt is still a PDF); the name only distinguishes
+Markdown and HTML from plain text.
 """
 
 import os
@@ -22,9 +22,9 @@ from vcc.printable import printable
 
 @dataclass(frozen=True)
 class Format:
-    """One kind of file: the suffixes it is found by in a folder, how it is known, and how it is read.
+    """A file format: its suffixes in a folder, how it is recognised, and how it is read.
 
-    `binary` says what a file with such a suffix must be ("a PDF"), whatever it holds; text formats have "" here.
+    `binary` names a binary format ("a PDF"), which a file with its suffix must have; it is "" for text formats.
     """
 
     suffixes: tuple[str, ...]
@@ -33,7 +33,7 @@ class Format:
     binary: str = ""
 
 
-FORMATS = (  # the first one that knows a file reads it
+FORMATS = (  # the first match reads the file
     Format((".pdf",), is_pdf, read_pdf, "a PDF"),
     Format((".docx",), is_docx, read_docx, "a DOCX"),
     Format((".epub",), is_epub, read_epub, "an EPUB"),
@@ -42,19 +42,19 @@ FORMATS = (  # the first one that knows a file reads it
     Format((".txt", ".text"), lambda file: True, read_plain),
 )
 FOREIGN = {
-    ZIP: "is a ZIP file but no DOCX and no EPUB; unpack it first",
-    b"\xd0\xcf\x11\xe0": "is an old or password-protected Office file; save it as .docx without a password",
-    b"{\\rtf": "is RTF; save it as .docx or .txt",
-    b"\x1f\x8b": "is compressed; unpack it first",
+    ZIP: "is a ZIP file but no DOCX and no EPUB: unpack it first",
+    b"\xd0\xcf\x11\xe0": "is an old or password-protected Office file: save it as .docx without a password",
+    b"{\\rtf": "is RTF: save it as .docx or .txt",
+    b"\x1f\x8b": "is compressed: unpack it first",
 }
 
 
 def read_text(path: str | Path, limits: Limits = DEFAULT_LIMITS, read: Callable[[File], Text] | None = None) -> Text:
     """Read a file, "-" for standard input, or a folder.
 
-    A folder becomes one text, because one question is asked of all of it: its readable files in the order of their
-    paths, each part labelled with its file. Files of other kinds, and broken ones, are named in `notes`. `read` turns
-    the bytes of each file into text; unless given, `text_of` does, in this process.
+    A folder becomes one text: its readable files, sorted by path, with the file's name in each part's label. Other and
+    broken files are listed in `notes`. `read` turns the bytes of a file into text; by default `text_of`, in this
+    process.
     """
     read = read or text_of
     if str(path) != "-" and os.path.isdir(path):
@@ -63,7 +63,7 @@ def read_text(path: str | Path, limits: Limits = DEFAULT_LIMITS, read: Callable[
 
 
 def read_data(data: bytes, name: str, limits: Limits = DEFAULT_LIMITS) -> Text:
-    """The same for bytes that are no file here, an upload for example; the suffix of `name` counts, and it is shown."""
+    """The same for bytes from elsewhere, such as an upload; `name` gives the suffix and the title."""
     return text_of(file_of(data, name, limits))
 
 
@@ -78,7 +78,7 @@ def read_file(file: File) -> Pieces:
 
 
 def format_of(file: File) -> Format:
-    """The format of a file: a binary one by its content; else it must be text, and neither foreign nor misnamed."""
+    """The format of a file: binary ones by content; anything else must be text and not misnamed."""
     for format in FORMATS:
         if format.binary and format.knows(file):
             return format
@@ -92,19 +92,19 @@ def format_of(file: File) -> Format:
 
 
 def suffixes() -> tuple[str, ...]:
-    """The names of documents end in one of these."""
+    """All suffixes of documents."""
     return tuple(sorted(suffix for format in FORMATS for suffix in format.suffixes))
 
 
 def documents_in(folder: Path, limits: Limits = DEFAULT_LIMITS) -> Iterator[tuple[Path, str]]:
-    """Every file below a folder, but hidden ones, with why it is none to be read, or ""."""
+    """Every file below a folder except hidden ones, with the reason to skip it, or ""."""
     known = suffixes()
     for path, problem in files_below(folder, limits):
         yield path, problem or ("" if path.suffix.lower() in known else "not a document format")
 
 
 def read_folder(folder: Path, limits: Limits, read: Callable[[File], Text]) -> Pieces:
-    """All readable files below a folder, but hidden ones and those outside that links lead to."""
+    """All readable files below a folder, except hidden ones and links that leave it."""
     pieces: list[tuple[str, str]] = []
     notes: list[str] = []
     characters = 0

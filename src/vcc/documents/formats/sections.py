@@ -1,8 +1,8 @@
-"""The headings of plain text: what tells a reader where in a contract, a paper or a book something stands.
+"""Find the headings of plain text, which locate an answer in a contract, paper or book.
 
-Nothing marks a heading in plain text but its look: "ARTICLE 4", "12. GOVERNING LAW", "3.2 Results", alone on its line,
-at the start of its paragraph ("7. Term. This Agreement ...") or, where line breaks were lost, in the middle of one. The
-less a place looks like a heading, the more its number must go on from the one before.
+Only its form marks a heading: "ARTICLE 4", "12. GOVERNING LAW", "3.2 Results", alone on a line, at the start of a
+paragraph ("7. Term. This Agreement ...") or, if line breaks were lost, inside one. The weaker the form, the more
+strictly its number must follow the previous one.
 """
 
 import re
@@ -13,7 +13,7 @@ from vcc.documents.text import BELOW
 
 ROMAN = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
 LONGEST = 100  # characters of a heading
-STEP = 3  # a number may be this far above the one before it: headings in between can have been missed
+STEP = 3  # a number may exceed the previous one by this much: headings in between may have been missed
 
 KIND = (
     r"(?i:chapter|part|book|volume|letter|stave|act|scene|section|article|exhibit|schedule|appendix|annex|attachment)"
@@ -26,14 +26,14 @@ NUMBER = r"(?P<number>\d{1,2}(?:\.\d{1,2})*+|[IVXL]{1,6}|[A-Z])"
 SMALL = r"(?:of|the|this|any|no|not|and|to|for|in|on|or|by|with|from|at|as|a|an|upon|under|between|its|&)\b"
 WORD = r"[(\"“]?[A-Z][\w'’/&-]{0,24}[)\"”]?"
 TITLE = rf"{WORD}(?:[,;]?[ \t]{{1,4}}(?:{SMALL}|{WORD})){{0,10}}"
-SHORT = r"[A-Z][\w'’-]{1,24}(?:[ \t]{1,4}[\w'’-]{1,24}){0,4}"  # behind "4.2", which hardly anything else begins with
+SHORT = r"[A-Z][\w'’-]{1,24}(?:[ \t]{1,4}[\w'’-]{1,24}){0,4}"  # after "4.2", which rarely starts anything else
 
-# On a line of its own, blank lines around it: anything that begins as a heading does.
+# On its own line between blank lines: anything that starts like a heading.
 ALONE = re.compile(
     rf"[ \t]*(?:#{{1,6}}[ \t]+)?({KIND}[ \t]+{ORDINAL}[^\n]{{0,90}}"
     r"|(?:\d{1,2}|[IVXLC]{1,6})\.(?:\d{1,2}\.?)*+[ \t]+(?:[A-Z][^\n]{0,78}[^\s.,;:]|[A-Z][A-Z ,&'()/-]{2,78}\.))"
 )
-# On a line of its own among others.
+# On its own line among others.
 NAMED_LINE = re.compile(rf"[ \t]*({KIND}[ \t]+{ORDINAL}[ \t]*[-–—.:]{{0,2}}[ \t]*(?:{TITLE})?)[.:]?")
 NUMBERED_LINE = re.compile(rf"[ \t]*({NUMBER}[.)]?[ \t]+{TITLE})[.:]?")
 PAPER_LINE = re.compile(
@@ -41,7 +41,7 @@ PAPER_LINE = re.compile(
     r"|results|discussion|results and discussion|evaluation|conclusions?|limitations|acknowledge?ments?|references))"
     r"[.:]?"
 )
-# At the start of a line or behind a sentence, the text follows at once.
+# At the start of a line or after a sentence, with text directly behind it.
 NAMED_START = re.compile(rf"((?i:section|article)[ \t]+{ORDINAL}[.:]?[ \t]+{TITLE})[.:](?=\s)")
 NUMBERED_START = re.compile(
     rf"({NUMBER}(?:\.[ \t]+{TITLE}|(?<=\d\.\d)[ \t]+(?:{TITLE}|{SHORT})|(?<=\d\d)[ \t]+{TITLE}))[.:](?=\s)"
@@ -62,13 +62,13 @@ def shown(words: str) -> str:
 
 @dataclass
 class Numbers:
-    """The number of the last heading, and which can come next."""
+    """The number of the last heading, and the numbers that can follow."""
 
     last: int = 0
 
     def follows(self, number: str, step: int = STEP) -> bool:
-        """Whether a heading may have this number here; only the first of "4.2.1" counts. Letters and Roman numbers are
-        taken as they come."""
+        """Whether a heading may have this number here; only the first of "4.2.1" counts. Letters and Roman numerals are
+        not checked."""
         first = number.split(".")[0]
         if not first.isdigit():
             return True
@@ -80,12 +80,12 @@ class Numbers:
 
 
 def headings(text: str) -> list[Heading]:
-    """The headings of a text in order, each with where it starts; where it has none, the numbers of its paragraphs."""
+    """The headings of a text with their starts, in order; without headings, its numbered paragraphs."""
     return list(nested(titled(text))) or list(untitled(text))
 
 
 def nested(found: Iterable[Heading]) -> Iterator[Heading]:
-    """ "10.1 Period" below "10. WARRANTY" is called by both."""
+    """ "10.1 Period" below "10. WARRANTY" gets both names."""
     above, number = "", None
     for heading in found:
         first, inside = number_of(heading.label)
@@ -98,7 +98,7 @@ def nested(found: Iterable[Heading]) -> Iterator[Heading]:
 
 
 def number_of(label: str) -> tuple[int | None, bool]:
-    """The first number of "ARTICLE IV", "4. Law" or "Section 4.2 Law", and whether it is one inside a section."""
+    """The first number of "ARTICLE IV", "4. Law" or "Section 4.2 Law", and whether it has a second."""
     found = re.search(r"(\d+)(\.\d)?|\b[IVXLC]+\b", label)
     if found is None:
         return None, False
@@ -149,7 +149,7 @@ def headings_of_line(line: str, start: int, alone: bool, numbers: Numbers) -> It
     for place, step in places:
         if (found := NAMED_START.match(line, place)) or (
             (found := NUMBERED_START.match(line, place))
-            and (place == begin or found["number"][0].isdigit())  # "A. Smith." may stand in any sentence
+            and (place == begin or found["number"][0].isdigit())  # "A. Smith." may occur in any sentence
             and numbers.follows(found["number"], step)
         ):
             yield Heading(start + place, shown(found.group(1)))

@@ -1,7 +1,7 @@
-"""HTML as a stream of tags and text, in time linear in its length, whatever it holds.
+"""HTML as a stream of tags and text, in linear time for any input.
 
-The standard library's parser takes quadratic time for some pages, in all but the newest releases of Python, and stops
-with an error at others. Here every search that fails looks at the rest of the page once, and then the rest is text.
+The standard library's parser takes quadratic time on some pages, except in the newest Python releases, and fails on
+others. Here a failed search scans the rest of the page once; the rest is then text.
 """
 
 import html
@@ -12,20 +12,20 @@ from typing import Literal
 Token = tuple[Literal["start", "end", "empty", "text"], str]
 
 NAME = re.compile(r"[a-zA-Z][^\t\n\r\f />]*+")
-# To the end of a tag. A quote counts only after "=", and only if it is closed: then it may hold ">".
+# To the end of a tag. A quote counts only after "=" and only if it is closed; it may then contain ">".
 REST = re.compile(r"""(?:[^=>]++|=[\t\n\r\f ]*+(?:"[^"]*+"|'[^']*+')?+)*+>""")
 RAW = {name: re.compile(rf"</{name}(?=[\t\n\r\f />])", re.IGNORECASE) for name in ("script", "style")}
 LONG_NUMBER = re.compile(r"&#(?:([0-9]{8,})|[xX]([0-9a-fA-F]{8,}));?")
 
 
 def html_tokens(page: str) -> Iterator[Token]:
-    """Tags by their names in small letters; `empty` closes itself. Comments, declarations, scripts and styles go."""
+    """Tags by lower-case name; `empty` closes itself. Comments, declarations, scripts and styles are dropped."""
     place = 0
     while (tag := page.find("<", place)) >= 0:
         if tag > place:
             yield "text", unescape(page[place:tag])
         kind, name, place = _tag_at(page, tag)
-        if place < 0:  # it has no end: nothing after it can be told from text
+        if place < 0:  # it never ends: the rest is text
             yield "text", unescape(page[tag:])
             return
         if kind == "text":
@@ -40,7 +40,7 @@ def html_tokens(page: str) -> Iterator[Token]:
 
 
 def _tag_at(page: str, place: int) -> tuple[Literal["start", "end", "empty", "text"] | None, str, int]:
-    """What begins with the "<" there, its name, and where it ends: -1 if nowhere."""
+    """What starts at this "<", its name, and its end, or -1 without one."""
     if name := NAME.match(page, place + 1):
         rest = REST.match(page, name.end())
         if rest is None:
@@ -62,7 +62,7 @@ def _tag_at(page: str, place: int) -> tuple[Literal["start", "end", "empty", "te
 
 
 def unescape(text: str) -> str:
-    """Character references become characters; a number that is none becomes the sign for that."""
+    """Replace character references; an invalid number becomes U+FFFD."""
     return html.unescape(LONG_NUMBER.sub(_long_number, text))
 
 

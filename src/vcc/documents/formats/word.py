@@ -1,4 +1,4 @@
-"""DOCX: a ZIP archive of XML. Its text is read in one pass over each part, and nothing but the text is kept."""
+"""DOCX: a ZIP archive of XML, read in one pass per part; only text is kept."""
 
 import re
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from vcc.documents.text import Pieces
 from vcc.errors import DocumentError
 
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
-FALLBACK = "http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"  # a second copy for old programs
+FALLBACK = "http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"  # a copy for old programs
 TITLE = "http://purl.org/dc/elements/1.1/}title"
 BODY, STYLES, PROPERTIES = "word/document.xml", "word/styles.xml", "docProps/core.xml"
 NOTES = ("footnotes", "endnotes")
@@ -23,10 +23,10 @@ def is_docx(file: File) -> bool:
 
 
 def read_docx(file: File) -> Pieces:
-    """Paragraphs, tables (a row a line), text boxes and notes; the styles Heading 1 to 3 start a new part.
+    """Paragraphs, tables (one line per row), text boxes and notes; the styles Heading 1 to 3 start a new part.
 
-    Tracked insertions and content controls are read too, tracked deletions are not. Word's automatic numbers are no
-    text in the file and so are missing here.
+    Tracked insertions and content controls are included, tracked deletions are not. Automatic numbers are missing:
+    the file does not contain them as text.
     """
     try:
         word = Archive(file)
@@ -42,7 +42,7 @@ def read_docx(file: File) -> Pieces:
         title = title_of(word.read(PROPERTIES)) if PROPERTIES in word.names else ""
     except DocumentError:
         raise
-    except Exception as error:  # a damaged archive can fail anywhere inside zipfile or the XML parser
+    except Exception as error:  # a damaged archive can fail anywhere in zipfile or the XML parser
         raise DocumentError(file.source, f"is a broken DOCX ({type(error).__name__}: {error})") from error
     return Pieces(tuple((label, "\n\n".join(body)) for label, body in pieces), title)
 
@@ -50,12 +50,12 @@ def read_docx(file: File) -> Pieces:
 def blocks(file: File) -> Iterator[tuple[str, str]]:
     """(style id, text) of every paragraph, and of every table row as one line.
 
-    A text box stands inside the paragraph it is anchored in; its paragraphs follow that one. A row inside a row belongs
-    to the outer one's line.
+    The paragraphs of a text box follow the paragraph that anchors it. A nested row belongs to the line of the outer
+    one.
     """
-    found: list[tuple[str, list[str]]] = []  # paragraphs in the order of their beginnings
-    line: list[str] | None = None  # of the paragraph at hand; None: between paragraphs
-    around: list[list[str] | None] = []  # the lines that text boxes and paragraphs interrupt
+    found: list[tuple[str, list[str]]] = []  # paragraphs in the order of their starts
+    line: list[str] | None = None  # of the current paragraph; None: between paragraphs
+    around: list[list[str] | None] = []  # lines interrupted by text boxes and paragraphs
     rows = gone = 0
     reads_words = False
     row_start = 0
@@ -100,7 +100,7 @@ def blocks(file: File) -> Iterator[tuple[str, str]]:
 
 
 def style_names(styles: File) -> dict[str, str]:
-    """What people call each style, by its id: "Heading 1" by "Heading1"."""
+    """The display name of each style by its id: "Heading 1" by "Heading1"."""
     names: dict[str, str] = {}
     style = ""
     for event in xml_events(styles):

@@ -1,4 +1,4 @@
-"""XML as a stream of events: no tree is built, so memory holds one chunk of it, however large the file."""
+"""XML as a stream of events: without a tree, memory holds one chunk of a file of any size."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ CHUNK = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """The start or the end of an element, `name` being "namespace}tag", or a piece of text, then in `name`."""
+    """The start or end of an element, with `name` "namespace}tag"; or text, in `name`."""
 
     kind: Literal["start", "end", "text"]
     name: str
@@ -25,7 +25,7 @@ class Event:
 
 
 def xml_events(file: File) -> Iterator[Event]:
-    """All of a file, in order. Entities of its own are refused: documents have none, and they can grow without end."""
+    """All events of a file in order. Entities are rejected: documents need none, and they can expand without end."""
     found: list[Event] = []
     depth = 0
 

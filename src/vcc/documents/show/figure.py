@@ -15,9 +15,9 @@ HEAT = ((0.0, "#f4f1ea"), (0.12, "#fde3a7"), (0.45, "#f59e0b"), (1.0, "#8f2d06")
 
 
 def save_png(path: str | Path, text: Text, view: LayerView, around: int = 600) -> None:
-    """The question's score and a row a layer over the whole document, then a closer look.
+    """Plot the question's scores and one row per layer over the whole document, and a close-up.
 
-    The closer look spans `around` tokens about the best answer, or about the most opened passage.
+    The close-up shows `around` tokens around the best answer, or around the most opened passage.
     """
     try:
         from matplotlib.axes import Axes
@@ -58,7 +58,7 @@ def save_png(path: str | Path, text: Text, view: LayerView, around: int = 600) -
     strip(close, view.openness[:, low:high], low, high)
     wide.xaxis.tick_top()
     wide.tick_params(length=0)
-    # Attention has a long tail: its logarithm above the median shows where the question looks.
+    # Attention has a long tail: plot its logarithm above the median.
     profile = np.log(binned(view.scores.mean(0, keepdims=True), width)[0] + 1e-12)
     profile = np.maximum(profile - np.median(profile), 0)
     top.fill_between(np.linspace(0, n, width), profile / max(profile.max(), 1e-12), color="#e0b45a", lw=0)
@@ -84,7 +84,7 @@ def save_png(path: str | Path, text: Text, view: LayerView, around: int = 600) -
             )
         )
     seen, finest = int(view.rows.max()), len(view.scales) - 1
-    names = ["every token" if scale == 1 else f"{scale} tokens a row" for scale in view.scales]
+    names = ["every token" if scale == 1 else f"{scale} tokens per row" for scale in view.scales]
     patches = [Patch(facecolor=colours(level / finest), label=name) for level, name in enumerate(names)]
     figure.legend(
         handles=patches, loc="outside lower right", ncols=len(names), frameon=False, fontsize=8, labelcolor=soft

@@ -1,7 +1,7 @@
 """The heat map over the document's text, as one HTML page.
 
-Neighbouring tokens that every layer read alike share one element, and elements of the same history share one class;
-choosing a layer then rewrites one small style sheet, so a whole book stays light.
+Neighbouring tokens that every layer read at the same scale share one element, and elements with the same history share
+one class. Choosing a layer rewrites one small style sheet, so a whole book stays responsive.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ BLOCK = 1500  # characters laid out together
 
 @dataclass(frozen=True)
 class ShadedPiece:
-    """A piece of the text with one history; of the answer's pieces, `begins` marks the first."""
+    """A piece of the text with one history; `begins` marks the first piece of the answer."""
 
     text: str
     history: int
@@ -55,9 +55,9 @@ def heatmap_html(text: Text, view: LayerView, facts: Mapping[str, str]) -> str:
 
 
 def runs(view: LayerView) -> tuple[list[int], list[int], list[str]]:
-    """Stretches that no layer divides: their first tokens, the number of their history, and the distinct histories.
+    """Stretches with one history: their first tokens, the numbers of their histories, and the distinct histories.
 
-    A history is a string with one digit a layer, the scale the stretch was read at.
+    A history is a string with one digit per layer: the scale at which the stretch was read.
     """
     levels = view.levels  # (L, n)
     changes = np.flatnonzero((levels[:, 1:] != levels[:, :-1]).any(0)) + 1

@@ -1,6 +1,6 @@
 """The frame of our HTML pages: one file, no network, light and dark.
 
-A page is a Jinja template beside this file, over `page.html`; its style sheets and scripts are copied into it.
+A page is a Jinja template beside this file that extends `page.html`; style sheets and scripts are inlined.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Block:
-    """A stretch of the text that a browser lays out alone: characters start..end - 1."""
+    """A stretch of the text that a browser lays out separately: characters start..end - 1."""
 
     start: int
     end: int
-    heading: str = ""  # to be shown above it
+    heading: str = ""  # shown above it
     headed: bool = False  # it begins with the heading of its part
 
 
 def render(template: str, **values: Any) -> str:
-    """A complete HTML page. All values are escaped; only our own files go in as they are."""
+    """A complete HTML page. All values are escaped; only our own files are inserted verbatim."""
     return _environment().get_template(template).render(values)
 
 
@@ -61,6 +61,6 @@ def blocks(text: Text, size: int) -> Iterator[Block]:
 
 
 def cuts(start: int, end: int, edges: Iterable[int]) -> list[tuple[int, int]]:
-    """start..end cut at every edge inside it."""
+    """start..end split at every edge inside it."""
     inner = sorted({edge for edge in edges if start < edge < end})
     return list(zip([start, *inner], [*inner, end], strict=True))

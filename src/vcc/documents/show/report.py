@@ -1,4 +1,4 @@
-"""Replies as one HTML page: the answers on the left, each a link to its lit-up place in the whole text on the right."""
+"""Replies as one HTML page: answers on the left, linked to their highlights in the whole text on the right."""
 
 import bisect
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from vcc.documents.text import Text
 
 @dataclass(frozen=True)
 class LinkedAnswer:
-    """An answer, its sentence cut in three for the list, and the anchor of its span in the text."""
+    """An answer, its sentence in three parts for the list, and the anchor of its span in the text."""
 
     answer: Answer
     name: str  # of the reply it belongs to
@@ -33,7 +33,7 @@ class ListedReply:
 
 @dataclass(frozen=True)
 class MarkedPiece:
-    """A piece of the text, the answers it is part of, and those of them that begin with it."""
+    """A piece of the text, the answers it belongs to, and those that begin with it."""
 
     text: str
     over: tuple[LinkedAnswer, ...] = ()
@@ -47,7 +47,7 @@ def report_html(text: Text, replies: Sequence[Reply], facts: Mapping[str, str]) 
     for reply in replies:
         linked = tuple(_linked(text, answer, reply.heading, next(anchors)) for answer in reply.answers)
         nearest = None
-        if reply.nearest is not None and not reply.name:  # in a list of clauses it would hide what was found
+        if reply.nearest is not None and not reply.name:  # in a list of clauses, doubtful answers would hide the others
             nearest = _linked(text, reply.nearest, reply.heading, "")
         listed.append(ListedReply(reply, linked, nearest))
     all_linked = [one for entry in listed for one in entry.linked]
@@ -66,7 +66,7 @@ def _linked(text: Text, answer: Answer, name: str, anchor: str) -> LinkedAnswer:
 
 
 def _blocks(text: Text, linked: Sequence[LinkedAnswer]) -> Iterator[tuple[Block, list[MarkedPiece]]]:
-    """The whole text, one block per paragraph; answers may overlap, so a piece names all those it is part of."""
+    """The whole text, one block per paragraph; answers may overlap, so a piece may belong to several."""
     linked = sorted(linked, key=lambda one: one.answer.start)
     starts = [one.answer.start for one in linked]
     longest = max((one.answer.end - one.answer.start for one in linked), default=0)

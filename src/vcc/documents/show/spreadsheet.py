@@ -2,7 +2,7 @@
 
 XLSX also has a sheet with one row per answer, under the names of `Answer`.
 
-Text from a document is never a formula: a cell that begins like one is kept as text, in both formats.
+Text from a document is never a formula: cells that begin like one stay text, in both formats.
 """
 
 import csv
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from openpyxl.cell import Cell
     from openpyxl.worksheet.worksheet import Worksheet
 
-FORMULA = re.compile(r"\s*[=+\-@\t\r]")  # what spreadsheet programs take for the beginning of a formula
-UNWRITABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")  # XML has no place for them
+FORMULA = re.compile(r"\s*[=+\-@\t\r]")  # spreadsheet programs read these as the start of a formula
+UNWRITABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")  # not allowed in XML
 LONGEST = 32_000  # characters; a cell holds 32,767
 LONGEST_COMMENT = 1_500
 MOST_ROWS = 1_048_576  # of a sheet
@@ -47,8 +47,8 @@ def write_spreadsheet(path: Path, table: ReviewTable) -> None:
 
 
 def csv_bytes(table: ReviewTable) -> bytes:
-    """UTF-8 with a byte-order mark, for Excel. The column of a question has the text of its answers; the next ones
-    have their COLUMNS. Several answers take a line each.
+    """UTF-8 with a byte-order mark, for Excel. A question has a column of answers, one per line, and one for each of
+    COLUMNS.
     """
     out = io.StringIO(newline="")
     writer = csv.writer(out)
@@ -67,7 +67,7 @@ def xlsx_bytes(table: ReviewTable) -> bytes:
     try:
         from openpyxl import Workbook
     except ImportError as error:
-        raise UsageError(f"writing XLSX needs openpyxl: {INSTALL}; CSV needs nothing") from error
+        raise UsageError(f"writing XLSX needs openpyxl: {INSTALL}; .csv needs nothing") from error
     book = Workbook()
     sheet = book.active
     assert sheet is not None
@@ -103,7 +103,7 @@ def fill_table(sheet: "Worksheet", table: ReviewTable) -> None:
 
 
 def fill_cell(place: "Cell", cell: tuple[Answer, ...]) -> None:
-    """Colour by the score of the best answer; a comment with place, score and sentence of each."""
+    """Colour by the best answer's score; a comment with place, score and sentence of each answer."""
     from openpyxl.comments import Comment
     from openpyxl.styles import Font
 
@@ -144,9 +144,9 @@ def fill_legend(sheet: "Worksheet", table: ReviewTable) -> None:
         (score_colour(0.1), "found, low score: check it"),
         (
             DOUBTFUL,
-            "in italics after a question mark: doubtful, the nearest passage; the model would say there is none",
+            "in italics after a question mark: doubtful, the nearest passage; probably not an answer",
         ),
-        (MISSING, "nothing found; that the document does not say it is likely, not sure"),
+        (MISSING, "nothing found: the document probably does not say it"),
         (FAILED, "the document could not be read"),
     ]
     heading(put(sheet, 1, 1, "Colour"))
@@ -165,13 +165,13 @@ def fill_legend(sheet: "Worksheet", table: ReviewTable) -> None:
 
 
 def put(sheet: "Worksheet", row: int, column: int, value: str, bold: bool = False) -> "Cell":
-    """Write a text as a text, whatever it looks like."""
+    """Write a text as text, never as a formula."""
     from openpyxl.styles import Alignment, Font
 
     cell = sheet.cell(row, column)
     cell.value = clean(value)[:LONGEST]
-    cell.data_type = "s"  # openpyxl takes what begins with "=" for a formula
-    cell.quotePrefix = bool(FORMULA.match(value))  # a text also after someone edits the cell
+    cell.data_type = "s"  # openpyxl reads a leading "=" as a formula
+    cell.quotePrefix = bool(FORMULA.match(value))  # stays text after editing
     cell.alignment = Alignment(wrap_text=True, vertical="top")
     cell.font = Font(bold=bold)
     return cell
@@ -191,7 +191,7 @@ def colour(cell: "Cell", fill: str) -> None:
 
 
 def score_colour(score: float) -> str:
-    """A colour between those of COLOURS, as six hexadecimal digits."""
+    """The interpolated colour of COLOURS, as six hexadecimal digits."""
     score = min(max(score, 0.0), 1.0)
     (low, a), (high, b) = next(pair for pair in zip(COLOURS, COLOURS[1:], strict=False) if score <= pair[1][0])
     share = (score - low) / (high - low)
@@ -203,12 +203,12 @@ def headings(table: ReviewTable) -> Iterator[str]:
 
 
 def shown(cell: tuple[Answer, ...]) -> str:
-    """The answers, a line each; a question mark before a doubtful one."""
+    """The answers, one per line; doubtful ones after a question mark."""
     return "\n".join(("" if answer.sure else "? ") + on_one_line(answer.text) for answer in cell)
 
 
 def in_lines(cell: tuple[Answer, ...], name: str) -> str:
-    """One field of each answer, a line each."""
+    """One field of each answer, one per line."""
     return "\n".join(plain(getattr(answer, name)) for answer in cell)
 
 
@@ -236,6 +236,6 @@ def clean(value: str) -> str:
 
 
 def harmless(value: str) -> str:
-    """An apostrophe before what a spreadsheet program would run: CSV has no other way to say that it is a text."""
+    """Prefix formulas with an apostrophe: CSV has no other way to mark text."""
     value = clean(value)[:LONGEST]
     return "'" + value if FORMULA.match(value) else value

@@ -14,7 +14,7 @@ from vcc.documents.review_table import ReviewTable
 from vcc.documents.text import Text, without_overlaps
 
 LIT = "bold black on yellow"
-GLOW = ((0.0, "#6b5a3a"), (0.5, "#f59e0b"), (1.0, "#f43f2f"))  # from a little to most, on light and dark terminals
+GLOW = ((0.0, "#6b5a3a"), (0.5, "#f59e0b"), (1.0, "#f43f2f"))  # low to high, for light and dark terminals
 NOTHING = Styled("no answer found", style="dim italic")
 
 
@@ -67,7 +67,7 @@ def print_review(console: Console, text: Text, replies: Iterable[Reply], facts: 
 
 
 def print_table(console: Console, table: ReviewTable) -> None:
-    """Many documents, a few lines each: the answers, then how many questions have one."""
+    """Many documents, a few lines each: the answers, then their number."""
     for row in table.rows:
         console.print(Styled(row.document, style="bold"))
         if row.error:
@@ -86,7 +86,7 @@ def print_table(console: Console, table: ReviewTable) -> None:
 
 
 def print_facts(console: Console, text: Text, facts: Mapping[str, str]) -> None:
-    """How the document was read: nothing is cut in silence."""
+    """Statistics of reading, and notes on what could not be read."""
     if facts:
         console.print(Styled(" · ".join(f"{name} {value}" for name, value in facts.items()), style="dim"))
     for note in text.notes:
@@ -94,7 +94,7 @@ def print_facts(console: Console, text: Text, facts: Mapping[str, str]) -> None:
 
 
 def print_heatmap(console: Console, view: LayerView) -> None:
-    """A row of coloured cells a layer, and above them where the answers are."""
+    """One row of coloured cells per layer, below marks at the answers."""
     margin = max(len(name) for name in view.layers) + 2
     width = max(min(console.width - margin - 16, 160), 10)
     console.print(Styled(view.question, style="bold cyan"))
@@ -115,7 +115,7 @@ def print_heatmap(console: Console, view: LayerView) -> None:
 
 
 def print_passages(console: Console, text: Text, view: LayerView, top: int = 5) -> None:
-    """The sentences that were read most closely; the share is how finely, on the mean over the layers."""
+    """The most opened sentences, with their mean openness over the layers."""
     sentences = ((_sentence(text, view, first, last), share) for first, last, share in closest_passages(view, 20 * top))
     for (start, end), share in islice(without_overlaps(sentences, lambda found: found[0]), top):
         line = Styled(" ".join(text.text[start:end].split()))
@@ -140,13 +140,13 @@ def _glow(value: float) -> str:
 
 
 def score_text(score: float) -> Styled:
-    """A score between 0 and 1 as a number, greener when surer."""
+    """A score between 0 and 1 as a number, greener if higher."""
     style = "green" if score >= 0.5 else "yellow" if score >= 0.1 else "red"
     return Styled(f"{score:.2f}", style=style)
 
 
 def print_indented(console: Console, styled: Styled, blanks: int) -> None:
-    """Wrapped, without blanks at the ends of lines, which would be copied along."""
+    """Print wrapped lines without trailing blanks, which would be copied along."""
     for line in styled.wrap(console, max(console.width - blanks, 1)):
         line.rstrip()
         console.print(Styled(" " * blanks).append_text(line))

@@ -38,12 +38,12 @@ class CompiledGraphs:
 
     whole: bool | None = None  # one graph of all layers, or one of each kind of layer; None: by length and device
     graphs: dict[tuple[Any, ...], Any] = field(default_factory=dict)
-    seconds: dict[tuple[Any, ...], float] = field(default_factory=dict)  # what each bucket's first call took
+    seconds: dict[tuple[Any, ...], float] = field(default_factory=dict)  # of each bucket's first call
     memory: Any = None  # of all recorded graphs without gradients: they run sequentially
     training_memory: TrainingMemory | None = None  # of those with gradients
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy or a pickle of a compiled model is compiled anew when it is first called."""
+        """A copy or pickle of a compiled model is compiled again at its first call."""
         return type(self), (self.whole,)
 
     def __call__(self, encoder: LongInputEncoder, batch: LongInput) -> Tensor:
@@ -72,9 +72,9 @@ class CompiledGraphs:
     def graph(self, encoder: LongInputEncoder, launch_bound: bool) -> Any:
         """What the first call compiles.
 
-        Where launching kernels costs more than running them, a CUDA graph launches all of them: we record pieces, the
-        compiler records a whole graph. Pieces that cannot be recorded would be slow: unless they were asked for, a
-        whole graph takes their place.
+        If launching kernels costs more than running them, a CUDA graph launches all of them: we record pieces, the
+        compiler records whole graphs. Pieces that cannot be recorded are slow, so a whole graph replaces them unless
+        pieces were requested.
         """
         recorded = launch_bound and can_record(encoder)
         training = torch.is_grad_enabled()
@@ -95,8 +95,8 @@ class CompiledGraphs:
 
 @dataclass(frozen=True)
 class MovesGradients:
-    """A training graph that the compiler has recorded. It writes gradients to the same memory with every call, and
-    autograd keeps them there: where gradients accumulate over calls, they must be moved away before the next one."""
+    """A training graph recorded by the compiler. Each call writes gradients to the same memory, and autograd keeps them
+    there: if gradients accumulate over calls, they must be moved before the next one."""
 
     run: Any
 
@@ -104,7 +104,7 @@ class MovesGradients:
         for weights in encoder.parameters():
             if weights.grad is not None and not hasattr(weights.grad, MOVED):
                 weights.grad = weights.grad.clone()
-                setattr(weights.grad, MOVED, True)  # more is added to this very tensor
+                setattr(weights.grad, MOVED, True)  # later gradients are added to this tensor
         return self.run(encoder, *given)
 
 
@@ -113,8 +113,8 @@ def compile(model: Model, whole: bool | None = None) -> Model:
     seconds to a minute, see `vcc.compile_seconds(model)`. Hidden states of all layers and reports stay eager.
 
     `whole=True` makes one graph of all layers. `whole=False` compiles one layer of each kind and calls it for the
-    others, in less than half of the time. By default short inputs on a CUDA device, which lose nothing by it, are
-    compiled in that way. Compiled code is kept in the user's cache folder for the next process, or in
+    others, in less than half of the time. By default short inputs on a CUDA device, which lose nothing, are
+    compiled this way. Compiled code is kept in the user's cache folder for the next process, or in
     TORCHINDUCTOR_CACHE_DIR if that is set.
     """
     with suppress(RuntimeError):  # without a home directory torch chooses the folder
@@ -132,7 +132,7 @@ def kept_with_gradients() -> Any:
 
 
 def compile_seconds(model: Any) -> dict[tuple[Any, ...], float]:
-    """What the first call of each bucket took, by (batch, length, VIPs, training, gradients)."""
+    """Seconds of the first call of each bucket, by (batch, length, VIPs, training, gradients)."""
     graphs = state_of(model).graphs
     return dict(graphs.seconds) if isinstance(graphs, CompiledGraphs) else {}
 
@@ -146,7 +146,7 @@ def length_bucket(n: int, window: int) -> int:
 
 
 def pad(batch: LongInput, length: int, pad_id: int) -> LongInput:
-    """What the tokens are embedded from, and the masks, over `length` tokens."""
+    """The inputs of the embeddings and the masks, padded to `length` tokens."""
     n = batch.real.shape[1]
     inputs = {
         name: pad_tokens(value, n, length, pad_id if name == "input_ids" else 0)
@@ -157,7 +157,7 @@ def pad(batch: LongInput, length: int, pad_id: int) -> LongInput:
 
 
 def pad_tokens(value: Tensor, n: int, length: int, fill: int = 0) -> Tensor:
-    """A tensor over n tokens as one over `length`; any other as it is."""
+    """A tensor over n tokens padded to `length`; any other unchanged."""
     if value.ndim < 2 or value.shape[1] != n or length == n:
         return value
     if value.ndim == 3:

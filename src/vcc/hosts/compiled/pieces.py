@@ -1,9 +1,8 @@
-"""A forward pass compiled in pieces: what comes before the layers, a window layer, the tree, a compressed layer, the
-end.
+"""A forward pass compiled in pieces: embeddings, a window layer, the tree, a compressed layer, the end.
 
-The layers of a model differ in their weights only, and a compiled function takes the weights it is called with. So one
-window layer and one compressed layer are compiled and called for all others, however many there are. What is lost is
-what a compiler gains by seeing all layers at once: one CUDA graph, and no Python between the layers.
+The layers of a model differ only in their weights, and a compiled function takes the weights it is called with. So one
+window layer and one compressed layer are compiled and called for all others. The cost: the compiler does not see all
+layers together, so there is Python between them, and no single CUDA graph unless we record one.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,8 +23,8 @@ from vcc.hosts.forward.request import LongInput
 
 @dataclass(frozen=True)
 class OneLayer(Host):
-    """A host of one layer. A compiled function is specialised to the numbers it is given; this host has no layer number
-    to specialise to."""
+    """A host with one layer. Compiled functions specialise on numbers; without a layer number there is none to
+    specialise on."""
 
     host: FamilyHost
     module: nn.Module
@@ -72,8 +71,8 @@ def compiled(
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """A compiled copy of a function. The compiler makes at most eight graphs of one function and then fails, so every
-    shape has a copy of its own."""
+    """A compiled copy of a function. The compiler makes at most eight graphs per function and then fails, so every
+    shape gets its own copy."""
     assert isinstance(function, FunctionType)
     copy = FunctionType(function.__code__.replace(), function.__globals__, function.__name__, function.__defaults__)
     return torch.compile(
@@ -103,12 +102,12 @@ def end(host: FamilyHost, state: Compressed) -> Tensor:
 
 
 def with_vips_together(state: Compressed) -> Compressed:
-    """The same memory layout after every piece: a compiled function is specialised to one."""
+    """The same memory layout after every piece: a compiled function specialises on it."""
     return replace(state, vips=state.vips.with_hidden(state.vips.hidden.contiguous()))
 
 
 def with_own_strides(state: Compressed) -> Compressed:
-    """A batch of one counts as contiguous whatever its first stride, which differs from piece to piece. A compiler
-    keeps it, and the next piece would be compiled again."""
+    """Set the first stride: a batch of one is contiguous with any, it differs from piece to piece, and each value would
+    compile the next piece again."""
     hidden = state.vips.hidden
     return replace(state, vips=state.vips.with_hidden(hidden.flatten(0, 1).unflatten(0, hidden.shape[:2])))

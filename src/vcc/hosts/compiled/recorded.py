@@ -1,9 +1,9 @@
 """A forward pass recorded as a CUDA graph, once its pieces are compiled: no Python between their kernels.
 
-A graph replays kernels on the memory they had; it knows nothing of the model. So with each replay we check that the
-model's tensors, modules and hooks are still those that were recorded; if not, we drop the graph and record again. Code
-that depends on anything else, such as adapters that are switched off, would go unnoticed: a model with hooks, or with
-modules of packages other than torch, transformers and ours, is not recorded.
+A graph replays kernels on fixed memory. Each replay checks that the model's tensors, modules and hooks are those that
+were recorded; if not, the graph is dropped and recorded again. Changes in anything else, such as disabled adapters,
+would go unnoticed, so models with hooks, or with modules of packages other than torch, transformers and ours, are not
+recorded.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,8 @@ from vcc.config import VccConfig
 from vcc.cuda_graph import record, warn_not_recorded
 from vcc.hosts.forward.request import LongInput
 
-KNOWN = ("torch", "transformers", "vcc")  # packages whose modules depend on their tensors and sub-modules alone
-WARM_UP = 2  # runs before recording: compiling, and what libraries do once
+KNOWN = ("torch", "transformers", "vcc")  # packages whose modules depend only on their tensors and sub-modules
+WARM_UP = 2  # runs before recording, for compilation and one-time library setup
 
 
 class Recorded:
@@ -26,11 +26,10 @@ class Recorded:
     Its output is overwritten by the next call; intermediate values also by other graphs that share its `memory`."""
 
     def __init__(self, pieces: Any, memory: Any = None, instead: Callable[[], Any] | None = None) -> None:
-        """`instead` makes what runs if recording fails; by default the pieces themselves do, mostly waiting for
-        Python."""
+        """`instead` makes the replacement if recording fails; by default the pieces run, mostly waiting for Python."""
         self.pieces, self.memory, self.instead = pieces, memory, instead
         self.seen: tuple[Any, ...] | None = None  # the model that was recorded, see `look`
-        self.failed = False  # recording is not tried again
+        self.failed = False  # do not try again
 
     def __call__(self, encoder: Any, batch: LongInput, settings: VccConfig) -> tuple[Tensor, Tensor]:
         if self.seen is not None:
@@ -48,7 +47,7 @@ class Recorded:
             try:
                 self.record(encoder, batch, settings)
                 self.seen = look(encoder)
-            except RuntimeError as error:  # something waited for the device, or memory is short
+            except RuntimeError as error:  # an operation waited for the device, or memory is short
                 self.failed = True
                 self.pieces = self.instead() if self.instead else self.pieces
                 warn_not_recorded("a pass is", error)
@@ -63,8 +62,8 @@ class Recorded:
         return self.output
 
     def work(self, encoder: Any, batch: LongInput, settings: VccConfig) -> partial[tuple[Tensor, Tensor]]:
-        """The work to record, on static inputs: tensors that every replay reads."""
-        with torch.inference_mode(False):  # tensors made in that mode could not be written to outside of it
+        """The work to record, on static input tensors that every replay reads."""
+        with torch.inference_mode(False):  # inference tensors cannot be written to outside of that mode
             self.static = batch.map(lambda tensor: tensor.detach().clone())
         self.held = [*encoder.parameters(), *encoder.buffers()]  # a replay reads them even if the model drops them
         return partial(self.pieces, encoder, self.static, settings)
@@ -74,7 +73,7 @@ def can_record(encoder: Any) -> bool:
     return all(
         type(module).__module__.partition(".")[0] in KNOWN and not hooked(module) and "forward" not in vars(module)
         for module in encoder.modules()
-    ) and all(type(part) in (Tensor, torch.nn.Parameter) for part in encoder.parameters())  # FSDP's are of other types
+    ) and all(type(part) in (Tensor, torch.nn.Parameter) for part in encoder.parameters())  # FSDP has its own types
 
 
 def hooked(module: Any) -> bool:
@@ -84,7 +83,7 @@ def hooked(module: Any) -> bool:
 
 
 def look(module: Any) -> tuple[Any, ...]:
-    """What a recording depends on: the modules, where their tensors are, which are trainable, and which have hooks."""
+    """What a recording depends on: modules, addresses of tensors, which are trainable, and hooks."""
     found: list[Any] = []
     waiting = [module]
     while waiting:

@@ -1,8 +1,8 @@
 """A forward pass and its backward pass, each recorded as a CUDA graph, behind one autograd function.
 
-All training graphs of a model share one buffer. A forward pass that comes before the backward pass of the last one runs
-without a graph, so nothing that a backward pass needs is overwritten. A second backward pass raises: the first one has
-reused the memory of the saved activations.
+All training graphs of a model share one buffer. A forward pass before the backward pass of the last one runs without a
+graph, so nothing that a backward pass needs is overwritten. A second backward pass raises: the first one reused the
+memory of the saved activations.
 """
 
 import weakref
@@ -24,14 +24,13 @@ from vcc.hosts.forward.request import LongInput
 
 
 class ReplayedForward:
-    """A forward pass that was replayed; autograd holds it for as long as its gradients can be asked for."""
+    """A replayed forward pass; autograd holds it as long as its gradients can be requested."""
 
     done = False  # whether its backward pass has run
 
 
 class TrainingMemory:
-    """What all training graphs of one model share: the memory of their passes, and a buffer for the gradients of the
-    weights."""
+    """Shared by all training graphs of a model: the memory of their passes, and a buffer for weight gradients."""
 
     def __init__(self, pool: Any = None) -> None:
         self.pool = pool
@@ -39,12 +38,12 @@ class TrainingMemory:
         self.buffers: dict[tuple[Any, ...], dict[torch.dtype, Tensor]] = {}
 
     def in_use(self) -> bool:
-        """Whether a backward pass may still come that reads it."""
+        """Whether a pending backward pass may still read it."""
         forward = self.last()
         return forward is not None and not forward.done
 
     def buffer(self, like: Sequence[Tensor]) -> dict[torch.dtype, Tensor]:
-        """Flat memory for gradients of these tensors, one for each dtype. Only the last one is kept."""
+        """Flat memory for the gradients of these tensors, one buffer per dtype. Only the last is kept."""
         sizes = Counter[torch.dtype]()
         for one in like:
             sizes[one.dtype] += one.numel()
@@ -103,7 +102,7 @@ class RecordedWithGradients(Recorded):
         self.hidden = hidden.detach()
 
     def gradients(self) -> tuple[Tensor | None, ...]:
-        """Copies of the gradients that the last replay left: of the inputs, then of the weights."""
+        """Copies of the last replay's gradients: of the inputs, then of the weights."""
         of_inputs = (None if gradient is None else gradient.clone() for gradient in self.input_gradients)
         copied = {dtype: values.clone() for dtype, values in self.buffer.items()}
         return *of_inputs, *views(copied, self.slots)
@@ -111,7 +110,7 @@ class RecordedWithGradients(Recorded):
 
 @dataclass(frozen=True)
 class Slot:
-    """Where one tensor lies in a flat buffer of its dtype."""
+    """The place of a tensor in the flat buffer of its dtype."""
 
     dtype: torch.dtype
     shape: torch.Size
@@ -134,7 +133,7 @@ def views(buffer: dict[torch.dtype, Tensor], where: Sequence[Slot]) -> list[Tens
 
 
 class ReplayGraphs(torch.autograd.Function):
-    """Both graphs, as autograd sees them: `sources` are the inputs and weights whose gradients it may ask for."""
+    """Both graphs as an autograd function of `sources`, the inputs and weights that may need gradients."""
 
     @staticmethod
     def forward(ctx: Any, recorded: RecordedWithGradients, batch: LongInput, *sources: Tensor) -> Tensor:
@@ -150,8 +149,8 @@ class ReplayGraphs(torch.autograd.Function):
         recorded, call = ctx.recorded, ctx.call
         if call.done or recorded.shared.last() is not call:
             raise UsageError(
-                "gradients of a compiled model were asked for a second time: what they need has been overwritten; ask "
-                "for all of them in one backward pass, or do not compile the model"
+                "second backward pass through a compiled model: its activations have been overwritten; compute "
+                "all gradients in one backward pass, or do not compile the model"
             )
         recorded.output_gradient.copy_(gradient)
         recorded.backward_graph.replay()

@@ -1,4 +1,4 @@
-"""When compressing saves time, and when the untouched model is the faster one.
+"""When compression saves time, and when the untouched model is faster.
 
 Dense time / compressed time by `benchmarks/break_even.py`, for BERT of MiniLM's size and of base size on one CPU core:
 
@@ -24,14 +24,14 @@ from vcc.config import VccConfig
 
 @dataclass(frozen=True)
 class Rule:
-    """From where on compressing pays."""
+    """From which size compression pays off."""
 
     saving: float  # a compressed layer pays off when it sees fewer rows than this share of the tokens
-    windows: int  # ... of an input of at least so many windows; below, what compressing costs is more than it saves
+    windows: int  # ... of an input of at least this many windows; below, compression costs more than it saves
 
 
 CPU = Rule(saving=0.8, windows=2)
-# (type of device, whether compiled) -> what was read off `benchmarks/break_even.py` there; other devices: the CPU's
+# (device type, compiled) -> as measured by `benchmarks/break_even.py`; other devices use the CPU's
 RULES: dict[tuple[str, bool], Rule] = {
     ("cpu", False): CPU,
     ("cuda", False): Rule(saving=0.6, windows=64),
@@ -40,7 +40,7 @@ RULES: dict[tuple[str, bool], Rule] = {
 
 
 def worth_compressing(n: int, config: VccConfig, device: str = "cpu", compiled: bool = False) -> bool:
-    """Whether an input of n tokens gains from compression. Depends on shapes and on where they are computed only."""
+    """Whether an input of n tokens gains from compression. Depends only on shapes and the device."""
     rule = RULES.get((device, compiled), CPU)
     return n >= rule.windows * config.window and rows_seen(n, config) < rule.saving * n
 

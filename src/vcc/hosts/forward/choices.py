@@ -1,8 +1,8 @@
-"""Multiple choice in one sequence, as in the paper: question, all choices and document are read once, and each choice
-is scored by the state of the token that closes it.
+"""Multiple choice in one sequence, as in the paper: question, choices and document are read once, and each choice is
+scored by the state of its closing token.
 
-Hugging Face's heads score one sequence per choice, by the state of its first token. Here the head is given one state
-per choice as if it were such a sequence, of one token: its code, its weights and their names stay as they are.
+Hugging Face's heads score one sequence per choice, by the state of its first token. Here the head gets one state per
+choice as a sequence of one token: its code, weights and their names do not change.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,10 +16,10 @@ from torch import Tensor, nn
 def score_choices(
     model: Any, head: Callable[..., Any], inputs: Mapping[str, Any], choice_tokens: Tensor, vips: Mapping[str, Any]
 ) -> Any:
-    """The output of a multiple-choice model, its logits (B, C), for inputs (B, n) that hold all choices.
+    """The output of a multiple-choice model, with logits (B, C), for inputs (B, n) that contain all choices.
 
-    `choice_tokens` (B, C) are the places of the tokens that close each choice; where an example has fewer choices, any
-    place, and a score that means nothing. `head` is the model's own forward, `vips` what its encoder takes besides.
+    `choice_tokens` (B, C) are the places of the closing tokens; with fewer choices, any place and a
+    meaningless score. `head` is the model's own forward, `vips` are the encoder's VIP arguments.
     """
     given = {name: value for name, value in inputs.items() if isinstance(value, Tensor) and name != "labels"}
     options = {name: value for name, value in inputs.items() if name not in given}
@@ -34,7 +34,7 @@ def score_choices(
 
 
 def before_document(choice_tokens: Tensor, inputs: Mapping[str, Any]) -> Tensor:
-    """(B, n) the question and the choices: all up to the last token that closes one, without padding."""
+    """(B, n) the question and the choices: all up to the last closing token, without padding."""
     tokens = inputs["input_ids"] if inputs.get("input_ids") is not None else inputs["inputs_embeds"]
     found = torch.arange(tokens.shape[1], device=tokens.device) <= choice_tokens.amax(1, keepdim=True)
     mask = inputs.get("attention_mask")
@@ -42,12 +42,12 @@ def before_document(choice_tokens: Tensor, inputs: Mapping[str, Any]) -> Tensor:
 
 
 def at(values: Tensor, places: Tensor) -> Tensor:
-    """Of (B, n, ...) those at places (B, C): (B, C, ...)."""
+    """The entries of (B, n, ...) at places (B, C): (B, C, ...)."""
     return values[torch.arange(len(places), device=places.device)[:, None], places]
 
 
 def pooled(base: Any, states: Tensor) -> Tensor:
-    """(B, D) what the model makes of the first states of (B, m, D). The poolers of ALBERT and BigBird are matrices."""
+    """(B, D) the pooled first states of (B, m, D). The poolers of ALBERT and BigBird are only linear layers."""
     if isinstance(base.pooler, nn.Linear):
         activation = base._modules.get("pooler_activation") or base.activation
         return activation(base.pooler(states[:, 0]))
@@ -56,7 +56,7 @@ def pooled(base: Any, states: Tensor) -> Tensor:
 
 @contextmanager
 def answering(module: nn.Module, output: Any) -> Iterator[None]:
-    """Within the block, calls of this module return this output."""
+    """Inside the block, the module returns this output."""
     own = module.__dict__.get("forward")
     module.forward = lambda *_, **__: output  # type: ignore[method-assign]
     try:
@@ -68,7 +68,7 @@ def answering(module: nn.Module, output: Any) -> Iterator[None]:
 
 
 class OneSequence:
-    """Mixed into a multiple-choice model that is not wrapped, for `choice_tokens`."""
+    """Mixed into an unwrapped multiple-choice model, for `choice_tokens`."""
 
     def forward(self, *args: Any, choice_tokens: Tensor | None = None, **inputs: Any) -> Any:
         plain = super().forward  # type: ignore[misc]
@@ -78,7 +78,7 @@ class OneSequence:
 
 
 def in_one_sequence(model: Any) -> Any:
-    """The model itself, which now also takes all choices in one sequence; it is saved as before."""
+    """Change the model to also take all choices in one sequence; saved files do not change."""
     kind = type(model)
     if not issubclass(kind, OneSequence):
         own = {"__doc__": kind.__doc__, "__module__": kind.__module__}

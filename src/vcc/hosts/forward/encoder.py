@@ -53,8 +53,8 @@ class LongInputEncoder(Wrapped):
     ) -> Any:
         if torch.onnx.is_in_onnx_export():
             raise UsageError(
-                "ONNX has no operator for a compressed layer's cut through the tree; torch.export keeps it (with one "
-                "program for each length), and vcc.unwrap(model) gives the untouched model, which ONNX takes"
+                "ONNX is not supported: it has no operator for the cut. Use torch.export (one "
+                "program for each length), or export the untouched model, vcc.unwrap(model), to ONNX"
             )
         inputs: dict[str, Any] = named(self.forward_names, args, kwargs)
         if not self.takes(inputs):
@@ -74,7 +74,7 @@ class LongInputEncoder(Wrapped):
         return self.mixed(request, chosen)
 
     def takes(self, inputs: Inputs) -> bool:
-        """Whether this is an encoder's input; if not, Hugging Face's own forward runs it or says what is wrong."""
+        """Whether this is an encoder's input; if not, Hugging Face's own forward runs it or raises."""
         one_of_both = (inputs.get("input_ids") is None) != (inputs.get("inputs_embeds") is None)
         return one_of_both and not getattr(self.config, "is_decoder", False)
 
@@ -101,12 +101,12 @@ class LongInputEncoder(Wrapped):
         return output
 
     def compressed(self, request: Request, real: Tensor) -> Any:
-        """The family's output of a batch that is compressed as a whole; `real` (B, n) marks what is no padding."""
+        """The family's output of a batch that is compressed as a whole; `real` (B, n) is False for padding."""
         inputs, host, state = request.inputs, self.host, self.vcc_state
         if self.wants("output_attentions", inputs) and not state.before_decoder:
             raise ValueError(
                 "output_attentions=True: a compressed layer attends between rows, not tokens, so there is no "
-                "token-by-token attention to return; model.vcc_report() tells what each layer opened"
+                "token-by-token attention to return; model.vcc_report() shows what each layer opened"
             )
         batch = LongInput(inputs, real, self.find_vips(request, real))
         wanted, compiling = self.wants("output_hidden_states", inputs), torch.compiler.is_compiling()
@@ -130,12 +130,12 @@ class LongInputEncoder(Wrapped):
         """The tokens before the first layer."""
         real, vips = batch.real, batch.vips
         hidden = self.host.embed(batch.inputs, own_places(vips & real, real) if settings.vip_window == "own" else None)
-        # Bool counts tell a compiler every later shape; an exported program must leave them free.
+        # Bool counts fix every later shape for a compiler; an exported program must leave them free.
         counts = real.to(torch.float32) if exporting() else real
         return Rows(hidden, counts, token_places(batch.inputs).to(torch.float32))
 
     def find_vips(self, request: Request, real: Tensor) -> Tensor:
-        """(B, n), by the caller's mask or length, or by the head's rule."""
+        """(B, n) the VIPs, by the caller's mask or length, or by the head's rule."""
         if request.vip_mask is not None:
             return request.vip_mask != 0
         if request.vip_length is not None:
@@ -143,13 +143,13 @@ class LongInputEncoder(Wrapped):
         return vips_by_rule(request.vip_rule, request.inputs.get("input_ids"), real, self.config, self.family)
 
     def wants(self, name: str, inputs: Inputs) -> Any:
-        """Whether an optional output is asked for, by an argument or by the configuration."""
+        """Whether an optional output is requested, by an argument or the configuration."""
         given = inputs.get(name)
         return getattr(self.config, name) if given is None else given
 
 
 def compressed_inputs(chosen: Route) -> int:
-    """How many inputs of a batch take the compressed path."""
+    """How many inputs of a batch are compressed."""
     if isinstance(chosen, MixedRoute):
         return chosen.short.count(False)
     return len(chosen.real) if isinstance(chosen, CompressedRoute) else 0

@@ -15,7 +15,7 @@ VIP_NAMES = ("vip_mask", "vip_length")  # parameters that a wrapped forward adds
 
 
 class WithHead(Wrapped):
-    """A model around the encoder: it passes the VIPs on, or says how its head finds them."""
+    """A model around the encoder: it passes the VIPs on, or its head's rule for them."""
 
     family: ClassVar[Family]
     vip_rule: ClassVar[str | None]
@@ -42,7 +42,7 @@ class WithHead(Wrapped):
             vip_mask = vip_mask.flatten(0, 1)
         if isinstance(vip_length, Tensor) and vip_length.ndim == 2:
             vip_length = vip_length.flatten()
-        rule = vip_rule or self.vip_rule  # a head around this one knows better
+        rule = vip_rule or self.vip_rule  # the outer head's rule wins
         if self.family.heads_pass_on:
             return self.hf_class.forward(self, **inputs, vip_mask=vip_mask, vip_length=vip_length, vip_rule=rule)
         state = state_of(self)
@@ -70,14 +70,14 @@ class Seq2Seq(Wrapped):
             encoded = self.get_encoder()(
                 **given, return_dict=True, vip_mask=vip_mask, vip_length=vip_length, vip_rule=self.vip_rule
             )
-            # The decoders take a plain BaseModelOutput by name, and any other output by the order of its fields.
+            # Decoders read a plain BaseModelOutput by name, and any other output by field order.
             inputs["encoder_outputs"] = BaseModelOutput(
                 encoded.last_hidden_state, hidden_states=encoded.hidden_states, attentions=encoded.attentions
             )
         return self.hf_class.forward(self, **inputs)
 
     def _get_candidate_generator(self, *args: Any, **kwargs: Any) -> Any:
-        """For assisted generation: an assistant that is not wrapped takes no VIPs."""
+        """For assisted generation: an unwrapped assistant takes no VIPs."""
         if not isinstance(kwargs.get("assistant_model"), Wrapped):
             given = kwargs["model_kwargs"]
             kwargs["model_kwargs"] = {name: value for name, value in given.items() if name not in VIP_NAMES}

@@ -1,6 +1,6 @@
 """A batch of short and long inputs. The short ones run through the untouched model, without their padding.
 
-Each input is read as it would be alone, whatever stands beside it.
+Each input is read as it would be alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,15 +15,15 @@ from vcc.hosts.families.host import Inputs
 
 @dataclass(frozen=True)
 class Extent:
-    """Where each input lies in its row: columns `starts` to `ends`, both (B,), the latter excluded."""
+    """The place of each input in its row: columns `starts` to `ends` - 1, both (B,)."""
 
     starts: Tensor
     ends: Tensor
 
     @staticmethod
     def of(real: Tensor, own_positions: bool) -> "Extent":
-        """Of the real tokens (B, n). Where positions are counted from the first column on, what stands before a
-        left-padded text is part of it; with `own_positions`, counted from the text's first token, it is not."""
+        """The extents of the real tokens (B, n). If positions count from the first column, left padding belongs to the
+        text; with `own_positions`, counted from the text's first token, it does not."""
         columns = torch.arange(1, real.shape[1] + 1, device=real.device)
         ends = (real * columns).amax(1)
         starts = real.to(torch.int8).argmax(1) if own_positions else torch.zeros_like(ends)
@@ -35,19 +35,19 @@ class Extent:
         return (self.ends - self.starts).tolist()
 
     def columns(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Of some rows (b,) when their padding is cut off: the column of each token, and whether it is one, (b, m)."""
+        """For some rows (b,) without their padding: the column of each token, and whether it is one, (b, m)."""
         starts, lengths = self.starts[rows, None], (self.ends - self.starts)[rows, None]
         steps = torch.arange(max(int(lengths.max()), 1), device=rows.device)
         return (starts + steps).clamp(max=int(self.ends.max()) - 1).clamp(min=0), steps < lengths
 
 
 def some_rows(inputs: Inputs, rows: Tensor, shape: torch.Size, columns: Tensor | None = None) -> dict[str, Any]:
-    """The arguments for some rows (b,) of a batch of this shape (B, n), and of these the given columns (b, m)."""
+    """The arguments for some rows (b,) of a batch of shape (B, n), restricted to columns (b, m)."""
     return {name: pick(value, rows, shape, columns) for name, value in inputs.items()}
 
 
 def pick(value: Any, rows: Tensor, shape: torch.Size, columns: Tensor | None = None) -> Any:
-    """One argument for some rows; what has no entry for each row of the batch, or one for all, stays as it is."""
+    """One argument for some rows; tensors without a batch dimension stay as they are."""
     if not isinstance(value, Tensor) or value.ndim == 0 or value.shape[0] not in (1, shape[0]):
         return value
     value = value.expand(shape[0], *value.shape[1:])[rows]
@@ -76,7 +76,7 @@ def read_mixed(
     far = compressed(others) if len(others) else None
 
     def join(part: Tensor | None, long: Tensor | None) -> Tensor | None:
-        """(B, n, D) of (b, m, D) and (B - b, n, D); None where either was not kept."""
+        """(B, n, D) from (b, m, D) and (B - b, n, D); None if either is."""
         if part is None or (far is not None and long is None):
             return None
         whole = part.new_zeros(*real.shape, part.shape[2])

@@ -21,13 +21,13 @@ class LayerReport:
 
     @property
     def ratio(self) -> float:
-        """Tokens per row: how much the layer was spared."""
+        """Tokens per row: the layer's compression."""
         return self.tokens / max(self.rows, 1)
 
 
 @dataclass
 class Watcher:
-    """Called by `encode` after each layer: keeps a report, and the hidden states that are wanted."""
+    """Called by `encode` after each layer: keeps a report and the requested hidden states."""
 
     tokens: int  # per sequence
     wanted: bool | Collection[int]  # of all layers, of none, or of the layers with these numbers
@@ -44,7 +44,7 @@ class Watcher:
             self.states.append(step.whole().hidden if keep else None)
 
     def hidden_states(self, first: Tensor, last: Tensor) -> tuple[Tensor | None, ...] | None:
-        """As Hugging Face returns them: the embeddings, and the states after each layer, the last of them finished."""
+        """As Hugging Face returns them: the embeddings and the states after each layer, the last one finished."""
         if not self.wanted:
             return None
         states = [*self.states[:-1], None if self.states[-1] is None else last]

@@ -38,16 +38,16 @@ class Request:
         return cls(inputs, tokens, vip_mask, vip_length, vip_rule)
 
     def real_tokens(self) -> Tensor:
-        """(B, n) which tokens are no padding, of a batch that can be compressed. Raises if it cannot."""
+        """(B, n) which tokens are not padding. Raises if the batch cannot be compressed."""
         if self.inputs.get("past_key_values") is not None:
             raise ValueError(
-                "past_key_values: a compressed encoder has no keys and values of tokens before its input, as prefix "
-                "tuning adds them; prompt tuning and P-tuning add tokens, and work"
+                "past_key_values is not supported: a compressed encoder cannot read keys and values that prefix "
+                "tuning adds before its input; prompt tuning and P-tuning work"
             )
         if exporting() and not isinstance(self.tokens.shape[1], int):
             raise UsageError(
-                "torch.export: the length of the input cannot be dynamic, because the shape of the tree follows from "
-                "it; export one program for each length that inputs are padded to. The batch can be dynamic"
+                "torch.export: the length of the input cannot be dynamic, because it determines the shape of the "
+                "tree; export one program for each length that inputs are padded to. The batch can be dynamic"
             )
         mask = self.inputs.get("attention_mask")
         if mask is None:
@@ -71,8 +71,8 @@ class Request:
 class LongInput:
     """A batch that is compressed as a whole."""
 
-    inputs: Inputs  # what its tokens are embedded from
-    real: Tensor  # (B, n) bool: which tokens are no padding
+    inputs: Inputs  # of the embeddings
+    real: Tensor  # (B, n) bool: False for padding
     vips: Tensor  # (B, n) bool
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "LongInput":
@@ -95,11 +95,11 @@ class LongInput:
 
 
 def exporting() -> bool:
-    """Whether `torch.export` is at work, with its default `strict=False`. torch 2.11 says that it exports while it
+    """Whether `torch.export` is running with its default `strict=False`. torch 2.11 also reports exporting while it
     compiles."""
     return torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
 
 
 def named(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """All arguments of a forward whose parameters have these names."""
+    """All arguments of a forward, by these parameter names."""
     return {**dict(zip(names, args, strict=False)), **kwargs}

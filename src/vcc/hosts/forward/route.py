@@ -37,8 +37,8 @@ Route = DenseRoute | CompressedRoute | MixedRoute
 
 
 def route(request: Request, config: VccConfig, host: FamilyHost, compiled: bool) -> Route:
-    """Each input is judged by its own length, whatever stands beside it. A graph that is being compiled cannot look at
-    the mask: there the width of the batch decides for all."""
+    """Choose by each input's own length. A graph being compiled cannot read the mask: there the batch width decides for
+    all."""
     device, width = request.tokens.device.type, request.tokens.shape[1]
 
     def is_short(length: int) -> bool:

@@ -1,4 +1,4 @@
-"""The separator and the mask token of this very model.
+"""The separator and the mask token of a model.
 
 Models of one family differ: BERT's separator is 102, SciBERT's 103, that of multilingual MiniLM, a BERT too, 2. A wrong
 one silently finds wrong VIPs, so nothing is taken from the family: it is the configuration's, or that of the tokenizer
@@ -16,7 +16,7 @@ Kind = Literal["mask", "sep"]
 
 
 def special_id(kind: Kind, config: Any, family: Family) -> int | None:
-    """The id of the model's mask token or separator, or None if it is unknown. What is found is kept in `config`."""
+    """The id of the model's mask token or separator, or None if unknown. It is cached in `config`."""
     known = getattr(config, f"{kind}_token_id", None)
     if known is None and not torch.compiler.is_compiling():  # a compiled graph cannot read files
         tokenizer = own_tokenizer(getattr(config, "name_or_path", ""))
@@ -46,4 +46,4 @@ def own_tokenizer(name: str) -> Any:
         with quietly():
             return AutoTokenizer.from_pretrained(name, local_files_only=True)
     except (OSError, ValueError, ImportError):
-        return None  # there is none, or what it needs is not installed
+        return None  # missing, or its dependencies are

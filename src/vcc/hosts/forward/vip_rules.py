@@ -1,4 +1,4 @@
-"""Default VIPs: which tokens matter if the caller does not say."""
+"""Default VIPs, for callers that do not name them."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def first_tokens(number: int | Tensor, real: Tensor) -> Tensor:
 
 
 def own_places(vips: Tensor, real: Tensor) -> Tensor:
-    """Places counted separately among VIPs and among the rest, so that neither depends on the other; -1 for padding."""
+    """Places counted separately among VIPs and among the rest, independent of each other; -1 for padding."""
     rest = real & ~vips
     return torch.where(vips, running_count(vips) - 1, torch.where(rest, running_count(rest) - 1, -1))
 
@@ -55,7 +55,7 @@ def with_virtual_tokens(vip_mask: Tensor | None, embeds: Tensor | None) -> Tenso
 
 
 def required(found: Tensor, problem: str) -> Tensor:
-    """`found`, if every sequence has one; a compiled graph cannot check and takes it as it is."""
+    """`found`, if every sequence has one; a compiled graph cannot check it."""
     if not torch.compiler.is_compiling() and not bool(found.any(1).all()):
         raise missing(problem)
     return found
@@ -63,6 +63,6 @@ def required(found: Tensor, problem: str) -> Tensor:
 
 def missing(problem: str) -> ValueError:
     return ValueError(
-        f"which tokens are the VIPs? {problem}. Pass vip_mask (batch, tokens; 1 for each token that matters most, such "
+        f"the VIPs are unknown: {problem}. Pass vip_mask (batch, tokens; 1 for each token that matters most, such "
         "as the question), or vip_length, the number of tokens at the start that do"
     )

@@ -1,4 +1,4 @@
-"""What every wrapped model has: its settings, its reports, and the weights that it shares."""
+"""Shared by all wrapped models: settings, reports, and shared weights."""
 
 import warnings
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from vcc.hosts.forward.reports import LayerReport
 from vcc.hosts.forward.request import LongInput
 from vcc.hosts.made_classes import CLASSES, change_class
 
-# Wrapped model -> a weak reference to the model it was made of; filled by `vcc.wrap`.
+# Wrapped model -> a weak reference to its original; filled by `vcc.wrap`.
 SHARED: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
@@ -29,7 +29,7 @@ class VipArguments:
 
 @dataclass
 class EncoderState:
-    """All that a wrapped encoder keeps besides Hugging Face's own attributes, as its `vcc_state`."""
+    """The state that a wrapped encoder adds to Hugging Face's attributes, as its `vcc_state`."""
 
     settings: VccConfig
     before_decoder: bool  # whose attentions can be returned where ours cannot
@@ -40,14 +40,14 @@ class EncoderState:
     from_head: VipArguments | None = None  # within a call of a head that does not pass them on
 
     def begin(self, read: int, compressed: int) -> None:
-        """Count a batch, and forget the report of the last one."""
+        """Count a batch and drop the last report."""
         self.report = ()
         self.inputs_read += read
         self.inputs_compressed += compressed
 
 
 class Wrapped:
-    """Any wrapped model: it knows its settings and what its layers did."""
+    """Any wrapped model: it has settings and reports of its layers."""
 
     hf_class: ClassVar[Any]
     forward_names: ClassVar[tuple[str, ...]]  # the parameters of the Hugging Face forward, in order
@@ -70,8 +70,8 @@ class Wrapped:
         original = SHARED[self]() if self in SHARED else None
         if original is not None and places_and_types(self) != before:
             warnings.warn(
-                f"the {type(original).__name__} that this model was wrapped from shares its weights: it has the new "
-                "type and device too. To keep it as it was, wrap a copy: vcc.wrap(copy.deepcopy(model), config)",
+                f"the {type(original).__name__} that this model was made from shares its weights: it now has the new "
+                "type and device too. To keep it unchanged, wrap a copy: vcc.wrap(copy.deepcopy(model), config)",
                 stacklevel=3,
             )
         return result
@@ -81,13 +81,13 @@ class Wrapped:
         return state_of(self).report
 
     def vcc_share(self) -> tuple[int, int]:
-        """How many inputs were compressed since the model was made, and how many it has read in all; the others were
-        too short (`dense_below`) and ran through the untouched model."""
+        """The number of compressed inputs, and of all inputs, since the model was made; the others were too short
+        (`dense_below`) and ran through the untouched model."""
         state = state_of(self)
         return state.inputs_compressed, state.inputs_read
 
     def begin_state(self, has_decoder: bool) -> None:
-        """Called once the classes are in place; encoders begin their `vcc_state`."""
+        """Called once the classes are set; encoders create their `vcc_state`."""
 
 
 def install(model: Any) -> None:
