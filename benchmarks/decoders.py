@@ -159,9 +159,10 @@ def measure_books(
     for length in lengths:
         all_of_them = enumerate(passages(data, tokenizer, max(lengths), texts.stop))
         for number, passage in islice(all_of_them, texts.start, texts.stop):
+            by_blocks = [(BLOCKS, opened) for opened in PREFILLED if number < FEW and task == "books"]
             missing = [
                 (method, setting)
-                for method, setting in (*settings(length), *((BLOCKS, opened) for opened in PREFILLED if number < FEW))
+                for method, setting in (*settings(length), *by_blocks)
                 if (task, passage.name, length, method, setting) not in results.known
             ]
             if not missing:

@@ -99,8 +99,8 @@ class TreeDecoder:
     def init_continuous_batching(self, *args: Any, **kwargs: Any) -> Any:
         """Rejected, with what comes through it: `generate_batch` and `transformers serve --continuous-batching`."""
         raise UsageError(
-            "continuous batching keeps keys in pages of its own, which hold no trees: call generate with a batch, "
-            "start transformers serve without --continuous-batching, or use vcc.unwrap(model)"
+            "continuous batching keeps keys in pages of its own, which hold no trees: call generate with a batch, or "
+            "use vcc.unwrap(model)"
         )
 
     def read(self, ids: Any, chunk: int = 4096, leaves: str | None = None) -> KeptDocument:
