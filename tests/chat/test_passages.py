@@ -1,7 +1,7 @@
 """Passages are whole sentences around what was found, no words twice, and no more than there is room for."""
 
 from vcc.chat.passages import fitting, merged, passage_at
-from vcc.chat.talk import prompt, unfounded
+from vcc.chat.talk import prompt
 from vcc.documents.answer import answer_at
 from vcc.documents.text import Text, join_pieces
 
@@ -57,20 +57,3 @@ def test_the_best_passage_stands_next_to_the_question() -> None:
     assert (
         asked.index("Question") < asked.index('Hint: "number 5"') and "hint" not in prompt(found, "", "Which?").lower()
     )
-
-
-def test_names_and_numbers_of_nowhere_are_told() -> None:
-    found = merged(
-        TEXT,
-        answers(
-            (5, 0.9),
-        ),
-        around=50,
-    )
-    assert unfounded("Paris has 35 of them. The text says so.", "Where is Paris?", found) == ()
-    assert unfounded("It is London, 1984, not Paris. However London's is.", "Where is Paris?", found) == (
-        "London",
-        "1984",
-        "London's",
-    )
-    assert unfounded("", "Where?", ()) == ()

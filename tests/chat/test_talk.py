@@ -71,7 +71,9 @@ def test_answers_come_with_their_passages_and_history_gives_way(folder: str, doc
         assert said.passages and sum(model.length(one.text) for one in said.passages) <= 200
         assert all(document.text[one.start : one.end] == one.text for one in said.passages)
     assert len(talk.messages) < 2 * len(talk.said) and talk.messages[0]["role"] == "user"
-    assert talk.messages[-1] == {"role": "assistant", "content": talk.said[-1].text}
+    assert talk.messages[-1]["role"] == "assistant"
+    said = talk.said[-1]
+    assert set(said.text.split()) | set(" ".join(said.unsupported).split()) == set(talk.messages[-1]["content"].split())
     assert len(model.ids_of(talk.messages[:-1])) + 5 <= model.positions
     with pytest.raises(UsageError, match="too many for a model"):
         talk.ask("w1 " * 3000)
@@ -102,3 +104,27 @@ def test_the_answer_is_that_of_the_untouched_model(folder: str) -> None:
     kind = against_repeating(len(ids))
     out = plain.generate(ids[None], max_new_tokens=8, do_sample=False, logits_processor=kind, pad_token_id=2)
     assert model.reply(messages, 8) == model.tokenizer.decode(out[0, len(ids) :], skip_special_tokens=True).strip()
+
+
+def test_a_document_that_was_read_whole_is_kept_between_runs(
+    folder: str, document: Document, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    ways = {"fresh": False, "first": True, "second": True}
+    wrote, read = {}, {}
+    for run, keep in ways.items():
+        model = load_chat_model(folder, keep=keep)
+        read[run] = lengths_read(model)
+        talk = Talk(document, model, 900, 5)
+        wrote[run] = [talk.ask(question).messages[-1] for question in ("w1 w2 ?", "w3 ?")]
+    assert wrote["first"] == wrote["second"] == wrote["fresh"]
+    text = model.length(document.text)
+    assert text > 100
+    assert sum(length > text // 2 for length in read["first"]) == 1, "the text is read for the first question only"
+    assert max(read["second"]) < text // 2, "and not at all in another run"
+    [file] = (tmp_path / "vcc" / "chat").iterdir()
+    file.write_bytes(file.read_bytes()[:1000])  # damaged: read again
+    model = load_chat_model(folder)
+    again = lengths_read(model)
+    assert Talk(document, model, 900, 5).ask("w1 w2 ?").messages[-1] == wrote["fresh"][0]
+    assert max(again) > text // 2

@@ -12,6 +12,7 @@ from tests.documents import small_model
 from vcc.cli import guarded
 from vcc.commands.chat import chat
 from vcc.commands.options import call
+from vcc.documents.answer import answer_at
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +57,36 @@ def test_chat_speaks_json(file: str, folders: list[str], capsys: pytest.CaptureF
         assert " ".join(passage["text"].split()) in " ".join(text.split())
         best = passage["best"]
         assert text[best["start"] : best["end"]] == best["text"] and best["text"] in passage["text"]
+
+
+def test_without_a_model_sentences_are_quoted_and_no_language_model_is_loaded(
+    file: str, folders: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vcc.chat.model.load_chat_model", lambda *_: pytest.fail("loaded a language model"))
+    monkeypatch.setattr("vcc.chat.said.find_answers", lambda document, question: (certain(document), 0.5))
+    assert run(file, "w1 w2?", *folders[2:], "--json") == 0
+    [reply] = json.loads(capsys.readouterr().out)["replies"]
+    assert reply["quoted"] and reply["unsupported"] == []
+    assert reply["answer"] and reply["answer"] in " ".join(Path(file).read_text().split())
+    assert run(file, "w1 w2?", *folders[2:]) == 0
+    assert reply["answer"][:40] in " ".join(capsys.readouterr().out.split())
+
+
+def certain(document: Any) -> tuple[Any, ...]:
+    return (answer_at(document.content, 40, 50, 0.9), answer_at(document.content, 100, 120, 0.1))
+
+
+def test_what_a_model_invents_is_withheld(
+    file: str, folders: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    invented = "The survival rate is 98 per cent in Nowhere."
+    monkeypatch.setattr("vcc.chat.model.ChatModel.reply", lambda *_: invented)
+    assert run(file, "w1 w2?", *folders, "--context", 80) == 0
+    shown = capsys.readouterr().out
+    assert "survival" not in shown and "1 withheld" in shown and "[1]" in shown
+    assert run(file, "w1 w2?", *folders, "--context", 80, "--json") == 0
+    [reply] = json.loads(capsys.readouterr().out)["replies"]
+    assert reply["answer"] == "" and reply["unsupported"] == [invented] and not reply["quoted"]
 
 
 def test_a_conversation_goes_on_until_an_empty_line(

@@ -11,11 +11,15 @@ import torch
 
 from benchmarks import decoder_steps, decoders_gpu
 from benchmarks.decoder_methods import METHODS, Groups, Probe, Reading, Seen, attend_seen, by_key, by_kmeans
+from benchmarks.decoder_recall import recall, recalls_of_trees
 from benchmarks.decoder_results import Result, Results, summary, tables
 from benchmarks.decoder_tasks import TASKS, right, trials
 from benchmarks.decoder_texts import cache_of, cut, read_on
-from benchmarks.decoders import OURS, Trees
-from tests.decoders.models import ids, tiny
+from benchmarks.decoders import OURS, Reader, Trees
+from tests.decoders.models import SMALL, ids, tiny
+from vcc.decoders.config import DecoderConfig
+from vcc.decoders.interface import attend_layer
+from vcc.decoders.layer import TreeLayer
 
 N, NEW = 400, 12
 
@@ -162,6 +166,58 @@ def test_results_are_kept_and_summed_up(tmp_path: Path) -> None:
     assert line.texts == 3 and line.rows == 501 and abs(line.mean - (2.718281828**0.02 - 1)) < 1e-6
     assert line.low <= line.mean <= line.high
     assert "| **VCC** | 8 | 501 | 12.2% | +2.0% |" in tables(again.known.values())
+
+
+def test_recall_counts_the_best_keys_that_are_read() -> None:
+    torch.manual_seed(0)
+    scores, read = torch.randn(2, 3, 4, 30), torch.rand(2, 4, 30) < 0.4
+    found = recall(scores, read, top=7)
+    for head in range(2):
+        for token in range(4):
+            shares = []
+            for vip in range(3):
+                ranked = sorted(range(30), key=lambda key: -float(scores[head, vip, token, key]))
+                shares.append(sum(bool(read[head, token, key]) for key in ranked[:7]) / 7)
+            assert float(found[head, token]) == pytest.approx(sum(shares) / 3)
+    assert recall(scores, torch.ones_like(read), top=100).min() == 1.0
+
+
+@pytest.mark.parametrize(("places", "opened", "share"), [((0, 1, 2, 3), 1, 1.0), ((0, 4, 8, 13), 2, 0.5)])
+def test_recall_of_a_tree_is_that_of_its_open_leaves(places: tuple[int, ...], opened: int, share: float) -> None:
+    """Leaves of four tokens by position: four keys that matter stand in one of them, or in four."""
+    settings = DecoderConfig(**SMALL, budget=opened, order="position")
+    keys = torch.zeros(1, 1, 41, 8)
+    for rank, place in enumerate(places):
+        keys[0, 0, settings.first + place, 0] = 4.0 - 0.5 * rank
+    layer = TreeLayer.filled(settings, keys, keys)
+    query = torch.zeros(1, 1, 1, 8)
+    query[..., 0] = 1.0
+    with recalls_of_trees(top=4) as found:
+        attend_layer(layer, query, 1, 1.0, False)
+    assert [float(one) for one in found] == [share]
+    attend_layer(layer, query, 1, 1.0, False)
+    assert len(found) == 1, "nothing is counted afterwards"
+
+
+def test_recall_is_measured_for_every_method(model: Any, text: torch.Tensor, prefix: Any) -> None:
+    reader = Reader(model, text[:N], prefix)
+    found = {}
+    for method, setting in (("dense", ""), (OURS, "1000"), (OURS, "4"), ("Quest", "4"), ("first + local", "4")):
+        reader.logits(text[N:], method, setting)
+        found[method, setting] = reader.recall
+    assert found["dense", ""] == found[OURS, "1000"] == 1.0
+    assert all(0.0 < found[key] < 1.0 for key in list(found)[2:])
+    assert found[OURS, "4"] > found["first + local", "4"]
+
+
+def test_a_task_that_dense_cannot_do_is_marked() -> None:
+    results = [
+        Result(task, "0", 2048, method, "", value, 100)
+        for task, value in (("needle", 0.5), ("variables", 0.0))
+        for method in ("dense", OURS)
+    ]
+    told = tables([*results, Result("recall", "0", 2048, "dense", "", 1.0, 100)])
+    assert "| needle | variables (says nothing) |" in told and "| dense |  | 100 | 4.9% | 100.0% |" in told
 
 
 def test_times_are_taken_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

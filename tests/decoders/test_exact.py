@@ -16,7 +16,7 @@ def test_open_tree_equals_untouched_model(family: str, attention: str, each_way:
         expected = model(text).logits
         cache = wrapped.new_cache()
         parts = [wrapped(part, past_key_values=cache).logits for part in text.split([50, 1, 1, 30, 8], 1)]
-    in_float32 = attention == "eager" and each_way == "through the tree"  # transformers' softmax; the tree's is not
+    in_float32 = attention == "eager"  # transformers' softmax there, which rounds by the shape of its input
     torch.testing.assert_close(torch.cat(parts, 1), expected, rtol=0, atol=1e-6 if in_float32 else 1e-10)
     greedy = {"max_new_tokens": 30, "do_sample": False}
     assert torch.equal(wrapped.generate(text, **greedy), model.generate(text, **greedy))

@@ -130,3 +130,11 @@ def test_prefill_by_blocks_is_exact_when_open_and_near_when_not() -> None:
     torch.testing.assert_close(opened.logits, expected, rtol=0, atol=1e-9)
     assert not torch.allclose(closed.logits, expected)
     assert torch.allclose(closed.logits[:, :17], expected[:, :17])  # nothing is in the tree yet
+
+
+def test_continuous_batching_is_rejected_before_anything_runs() -> None:
+    wrapped = vcc.wrap(tiny(), CLOSED)
+    for start in (wrapped.init_continuous_batching, lambda: wrapped.generate_batch([[1, 2, 3]])):
+        with pytest.raises(UsageError, match="continuous batching keeps keys in pages of its own"):
+            start()
+    assert hasattr(type(vcc.unwrap(wrapped)), "init_continuous_batching"), "transformers has another name for it"

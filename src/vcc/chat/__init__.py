@@ -1,1 +1,1 @@
-"""Answers in sentences: a small language model reads the passages that the question-answering model finds."""
+"""Answers about a document: sentences quoted from it, or written by a local language model and checked against it."""

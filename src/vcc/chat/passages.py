@@ -1,4 +1,4 @@
-"""The passages of a document that a language model is given to answer a question."""
+"""The passages of a document that may answer a question."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,23 +34,28 @@ class FoundPassages:
 
     passages: tuple[GivenPassage, ...]
     hint: str = ""
+    whole: bool = False  # whether the only passage is all of the text
 
 
 def find_passages(document: Document, question: str, room: int, length: Callable[[str], int]) -> FoundPassages:
-    """The best passages for a question, as many as `room` holds by `length`; at least one, if any is found.
+    """Return the best passages for a question, as many as fit into `room` by `length`; at least one if any is found.
 
-    They are whole sentences around the spans that may answer it. A text that finds room is one passage, whole.
+    They are whole sentences around the spans that may answer it. A text that fits is one passage.
     """
     content = document.content
-    replies, _ = document.answer([question], top=FOUND, threshold=0.0)
-    answers = replies[0].answers
-    sure = document.asker().qa.settings.threshold
+    answers, sure = find_answers(document, question)
     hint = " ".join(answers[0].text.split()) if answers and answers[0].score >= sure else ""
     if len(content.text) <= LETTERS * room and length(content.text) <= room:
-        return FoundPassages((passage_at(content, 0, len(content.text), answers[0] if answers else None),), hint)
+        return FoundPassages((passage_at(content, 0, len(content.text), answers[0] if answers else None),), hint, True)
     # Beside a sure answer, what is far less likely only distracts a small model.
     near = [one for one in answers if not hint or one.score >= NEAR * answers[0].score]
     return FoundPassages(fitting(content, merged(content, near, AROUND), room, length), hint)
+
+
+def find_answers(document: Document, question: str) -> tuple[tuple[Answer, ...], float]:
+    """The likeliest answers, best first, and the score from which the reader is sure of one."""
+    replies, _ = document.answer([question], top=FOUND, threshold=0.0)
+    return replies[0].answers, document.asker().qa.settings.threshold
 
 
 def fitting(

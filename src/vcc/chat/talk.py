@@ -1,30 +1,19 @@
-"""A conversation about a document: passages for every question, an answer in sentences, and what it rests on."""
+"""A conversation about a document: passages for every question, and an answer in sentences that they support."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from vcc.chat.model import ChatModel, Message
 from vcc.chat.passages import GivenPassage, find_passages
+from vcc.chat.said import Said
+from vcc.chat.support import is_supported, sentences_of
 from vcc.documents.document import Document
 from vcc.errors import UsageError
 
-# In words that were tried on SmolLM2: it follows what stands last, and minds no system message.
+# In words that were tried on SmolLM2: it follows what stands last, and ignores system messages.
 ORDER = "Answer the question in one full sentence, using the text and the hint."
 PLAIN_ORDER = "Answer the question in one or two full sentences, using the text."
 LONGEST = 120  # tokens of an answer
-WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
-
-
-@dataclass(frozen=True)
-class Said:
-    """An answer in the model's own words, and the passages it was given."""
-
-    question: str
-    text: str
-    passages: tuple[GivenPassage, ...]
-    unfounded: tuple[str, ...]  # names and numbers of the answer that neither passages nor question have
 
 
 @dataclass(frozen=True)
@@ -38,7 +27,7 @@ class Talk:
     said: tuple[Said, ...] = ()
     messages: tuple[Message, ...] = ()
 
-    def ask(self, question: str, streamer: Any = None) -> "Talk":
+    def ask(self, question: str) -> "Talk":
         """The conversation with one more question and its answer, which is the last of `said`."""
         bare = self.model.ids_of([told("user", prompt((), "", question))])
         room = min(self.room, (self.model.positions - self.longest - len(bare)) // 2)
@@ -47,10 +36,20 @@ class Talk:
                 f"the question has {len(bare)} tokens, too many for a model that reads {self.model.positions}"
             )
         found = find_passages(self.document, question, room, self.model.length)
+        if not found.passages:  # a model could only invent an answer
+            return replace(self, said=(*self.said, Said(question, "", (), quoted=False)))
         messages = self.fitting([*self.messages, told("user", prompt(found.passages, found.hint, question))])
-        text = self.model.reply(messages, self.longest, streamer)
-        said = Said(question, text, found.passages, unfounded(text, question, found.passages))
+        if found.whole and len(messages) == 1:
+            self.model.start_with(self.text_ids(found.passages))
+        text = self.model.reply(messages, self.longest)
+        said = checked(question, text, found.passages)
         return replace(self, said=(*self.said, said), messages=(*messages, told("assistant", text)))
+
+    def text_ids(self, passages: Sequence[GivenPassage]) -> list[int]:
+        """The tokens with which every first question about these passages begins."""
+        one, other = (self.model.ids_of([told("user", prompt(passages, "", word))]).tolist() for word in ("0", "?"))
+        differ = (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+        return one[: max(next(differ, 0) - 2, 0)]  # the last ones could merge with a question's first
 
     def fitting(self, messages: list[Message]) -> list[Message]:
         """Without the oldest questions and answers, where all are more than the model can read."""
@@ -70,16 +69,10 @@ def prompt(passages: Sequence[GivenPassage], hint: str, question: str) -> str:
     return "\n".join([f"Text: {text}", "", f"Question: {question}", *hinted])
 
 
-def unfounded(text: str, question: str, passages: Sequence[GivenPassage]) -> tuple[str, ...]:
-    """Names and numbers of an answer that stand in none of what the model was given: likely made up.
-
-    A capital at the start of a sentence makes no name.
-    """
-    given = {word.lower() for source in (question, *(one.text for one in passages)) for word in WORD.findall(source)}
-    found = []
-    for match in WORD.finditer(text):
-        word, before = match.group(), text[: match.start()].rstrip("\"'“‘( ")
-        named = word[0].isupper() and before[-1:] not in ("", ".", "!", "?", ":", "\n")
-        if (named or word[0].isdigit()) and word.lower().removesuffix("'s").removesuffix("’s") not in given | {"i"}:
-            found.append(word)
-    return tuple(dict.fromkeys(found))
+def checked(question: str, text: str, passages: Sequence[GivenPassage]) -> Said:
+    """What a model wrote, without the sentences that the passages do not support."""
+    given = [passage.text for passage in passages]
+    sentences = sentences_of(text)
+    kept = [sentence for sentence in sentences if is_supported(sentence, given)]
+    lost = tuple(sentence for sentence in sentences if sentence not in kept)
+    return Said(question, " ".join(kept), tuple(passages), quoted=False, unsupported=lost)

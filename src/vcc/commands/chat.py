@@ -1,7 +1,7 @@
-"""`vcc chat`: a conversation about a document with a small local language model."""
+"""`vcc chat`: questions about a document, answered with its own sentences or by a language model of the user's."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
@@ -21,12 +21,16 @@ from vcc.commands.shared.documents import (
 )
 from vcc.documents.show.terminal import lit_text, print_indented, score_text
 from vcc.errors import UsageError
-from vcc.printable import printable, printable_lines
+from vcc.printable import printable
 
 if TYPE_CHECKING:
     from vcc.chat.passages import GivenPassage
-    from vcc.chat.talk import Said, Talk
+    from vcc.chat.said import Said
+    from vcc.chat.talk import Talk
+    from vcc.documents.document import Document
     from vcc.documents.text import Text
+
+    Answerer = Callable[[str], Said]
 
 SHOWN = 300  # characters of a passage
 
@@ -34,20 +38,22 @@ SHOWN = 300  # characters of a passage
 def chat(
     file: File,
     question: Annotated[
-        tuple[str, ...], "one or more questions, each answered separately; without any, a conversation starts"
+        tuple[str, ...], "what to ask, each by itself; none: you are prompted, and the conversation goes on"
     ],
-    model: Annotated[str | None, "folder of a causal language model (default: SmolLM2-135M-Instruct)"] = None,
-    finder: Annotated[str | None, "folder of the model that finds passages (default: the bundled model)"] = None,
-    context: Annotated[int, "passage tokens given to the language model per question"] = 600,
-    longest: Annotated[int, "maximum tokens of an answer"] = 120,
+    model: Annotated[
+        str | None, "folder of a causal language model that writes answers, or smollm2; none: sentences are quoted"
+    ] = None,
+    finder: Annotated[str | None, "folder of the model that finds passages; unless given, the bundled one"] = None,
+    context: Annotated[int, "tokens of passages that the language model is given with a question"] = 600,
+    longest: Annotated[int, "tokens that the language model writes, at most"] = 120,
     json: Json = False,
     no_cache: NoCache = False,
     reading: ReadLimits = DEFAULT_READ_LIMITS,
 ) -> None:
-    """Answer questions about a document in full sentences, and show the passages used.
+    """Answer questions about a document with the sentences that answer them.
 
-    Passages are found as in vcc ask; a language model then writes the answer from them. A small model can be wrong
-    even if the passages are right: check them.
+    With --model a language model on this machine writes the answers from the passages. Sentences that the passages do
+    not support are withheld; the others can still be wrong, so the passages are shown too.
     """
     if context < 64:
         raise UsageError(f"--context is {context}: it must be at least 64 tokens")
@@ -57,50 +63,58 @@ def chat(
     if not prompted:
         check_questions(question)
     document = open_document(file, finder, no_cache, reading)
-    from vcc.chat.model import load_chat_model
-    from vcc.chat.talk import Talk
-
-    talk = Talk(document, load_chat_model(model, remark), context, longest)
+    talk = None if model is None else start_talk(document, model, context, longest, keep=not no_cache)
     if prompted:
-        return converse(talk)
+        return converse(document, talk)
+    answer = quoting(document) if talk is None else lambda one: talk.ask(one).said[-1]  # each by itself, as in vcc ask
     said: list[Said] = []
-    for one in question:  # without history, as in vcc ask: a small model mixes it up
-        said += talk.ask(one).said
+    for one in question:
+        said.append(answer(one))
         if not json:
             show(Console(highlight=False), document.content, said[-1])
     if json:
         print_json(as_dict(document.content, said))
 
 
-def converse(talk: "Talk") -> None:
-    """Answer questions at a prompt until an empty line, printing words as they are generated."""
-    from transformers import TextStreamer
+def start_talk(document: "Document", model: str, context: int, longest: int, keep: bool) -> "Talk":
+    from vcc.chat.model import load_chat_model
+    from vcc.chat.talk import Talk
 
+    return Talk(document, load_chat_model(model, remark, keep), context, longest)
+
+
+def quoting(document: "Document") -> "Answerer":
+    from vcc.chat.said import quote
+
+    return lambda question: quote(document, question)
+
+
+def converse(document: "Document", talk: "Talk | None") -> None:
+    """Answer questions until an empty line."""
     console = Console(highlight=False)
-    console.print(f"{printable(talk.document.title)}. An empty line quits.", markup=False)
+    console.print(f"{printable(document.title)}. An empty line ends.", markup=False)
+    answer = quoting(document)
     while question := prompt():
         check_questions([question])
-        streamer = TextStreamer(talk.model.tokenizer, skip_prompt=True, skip_special_tokens=True)
-        streamer.on_finalized_text = written  # type: ignore[method-assign]
-        talk = talk.ask(question, streamer)
-        show_passages(console, talk.document.content, talk.said[-1])
-
-
-def written(text: str, stream_end: bool = False) -> None:
-    print(printable_lines(text), end="\n" if stream_end else "", flush=True)
+        if talk is not None:
+            talk = talk.ask(question)
+        show_answer(console, document.content, answer(question) if talk is None else talk.said[-1])
 
 
 def show(console: Console, content: "Text", said: "Said") -> None:
     console.print(Styled(printable(said.question), style="bold cyan"))
-    print_indented(console, Styled(printable_lines(said.text) or "(no answer)"), 2)
-    show_passages(console, content, said)
+    show_answer(console, content, said)
 
 
-def show_passages(console: Console, content: "Text", said: "Said") -> None:
-    """Print the passages used: the best sentence of each, with its answer highlighted."""
-    if said.unfounded:
-        words = printable(", ".join(said.unfounded))
-        print_indented(console, Styled(f"not in the passages: {words}", style="yellow"), 2)
+def show_answer(console: Console, content: "Text", said: "Said") -> None:
+    """The answer, and what it rests on: of each passage the sentence that seems to answer, lit where it does."""
+    if not said.text:
+        print_indented(console, Styled("(no answer that the document supports)"), 2)
+    elif not said.quoted:  # what is quoted stands below, where it was found
+        print_indented(console, Styled(printable(said.text)), 2)
+    if said.unsupported:
+        withheld = f"{len(said.unsupported)} withheld: the passages do not support what the model wrote"
+        print_indented(console, Styled(withheld, style="yellow"), 2)
     for number, passage in enumerate(said.passages, 1):
         head = Styled.assemble((f"[{number}] ", "dim"), score_text(passage.score), (f"  {passage.part}", "dim"))
         print_indented(console, head, 2)
@@ -121,7 +135,8 @@ def as_dict(content: "Text", replies: "Sequence[Said]") -> dict[str, Any]:
             {
                 "question": said.question,
                 "answer": said.text,
-                "unfounded": list(said.unfounded),
+                "quoted": said.quoted,
+                "unsupported": list(said.unsupported),
                 "passages": [passage_dict(passage) for passage in said.passages],
             }
             for said in replies

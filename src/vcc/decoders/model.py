@@ -14,7 +14,7 @@ from vcc.decoders.config import DecoderConfig
 from vcc.decoders.document import KeptDocument
 from vcc.decoders.interface import with_trees
 from vcc.decoders.open_cache import reading
-from vcc.errors import ModelError
+from vcc.errors import ModelError, UsageError
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,13 @@ class TreeDecoder:
             if getattr(settings, "is_assistant", False):  # its guesses are taken back: sliding windows must keep more
                 cache.activate_past_recording()
         return super().generate(*args, **kwargs)  # type: ignore[misc]
+
+    def init_continuous_batching(self, *args: Any, **kwargs: Any) -> Any:
+        """Rejected, with what comes through it: `generate_batch` and `transformers serve --continuous-batching`."""
+        raise UsageError(
+            "continuous batching keeps keys in pages of its own, which hold no trees: call generate with a batch, or "
+            "use vcc.unwrap(model)"
+        )
 
     def read(self, ids: Any, chunk: int = 4096, leaves: str | None = None) -> KeptDocument:
         """Read a text (n,) or (1, n) once; questions continue from it, `document.ask(question_ids)`.
