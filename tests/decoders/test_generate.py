@@ -147,10 +147,10 @@ def test_a_tree_is_refused_by_models_that_cannot_read_it(model: torch.nn.Module)
 def test_a_cache_of_other_settings_is_rejected_with_those_that_differ(model: torch.nn.Module) -> None:
     cache = vcc.wrap(model, CLOSED)(ids(1, 60)).past_key_values
     other_budget = vcc.wrap(model, vcc.DecoderConfig(**SMALL, budget=5))
-    with pytest.raises(UsageError, match=r"budget=\(3,\), this model with budget=\(5,\).*with_settings"):
+    with pytest.raises(UsageError, match=r"budget=\(3,\), this model has budget=\(5,\).*with_settings"):
         other_budget(ids(1, 1), past_key_values=cache)
     other_scales = vcc.wrap(model, vcc.DecoderConfig(**SMALL | {"scales": (8, 1)}, budget=3))
-    with pytest.raises(UsageError, match=r"scales=\(4, 1\), this model with scales=\(8, 1\).*Read the text again"):
+    with pytest.raises(UsageError, match=r"scales=\(4, 1\), this model has scales=\(8, 1\).*Read the text again"):
         other_scales(ids(1, 1), past_key_values=cache)
     with pytest.raises(UsageError, match="scales differ"):
         cache.with_settings(other_scales.vcc)
@@ -198,7 +198,7 @@ def test_a_forward_that_was_interrupted_leaves_a_cache_that_says_so(model: torch
     handle.remove()
     lengths = {layer.get_seq_length() for layer in cache.layers}
     assert lengths == {60, 72}
-    with pytest.raises(UsageError, match="do not have the same length"):
+    with pytest.raises(UsageError, match="differ in length"):
         wrapped(ids(1, 1), past_key_values=cache)
 
 

@@ -1,9 +1,8 @@
 """Attention over a tree of keys: the queries choose which nodes to open; the closed ones count through their means.
 
-A node is chosen by what attention to its tokens would be if their keys were spread around the mean as they are: by the
-mean alone, one key that matters among fifteen that do not is overlooked. A closed node of s tokens is one row, its mean
-key and mean value, with log s added to its score. With every node opened the rows are the tokens themselves, and the
-result is that of dense attention.
+A node is chosen by the expected attention to its tokens, from the mean and the spread of its keys: by the mean alone,
+one relevant key among fifteen others would be overlooked. A closed node of s tokens is one row, its mean key and mean
+value, with log s added to its score. With every node opened, the result is that of dense attention.
 """
 
 import math
@@ -17,14 +16,14 @@ from vcc.core.rows import UNSEEN
 from vcc.decoders.config import DecoderConfig
 from vcc.decoders.tree import KeyTree, grouped
 
-# Of the variance of a node's scores, what is added to its mean score when nodes are chosen. For normally distributed
-# scores half of it would give the attention that is expected; but they are bounded, and a quarter loses least.
+# Share of the variance of a node's scores that is added to its mean score when nodes are chosen. For normally
+# distributed scores, half would give the expected attention; but they are bounded, and a quarter loses least.
 SPREAD = 0.25
 
 
 @dataclass(frozen=True)
 class Attended:
-    """What the queries found, and how many rows each of them read, on average over KV heads."""
+    """The output, and how many rows each query read, on average over KV heads."""
 
     output: Tensor  # (B, H, c, w, D)
     rows: Tensor  # (B, c)
@@ -35,7 +34,7 @@ class Opened:
     """Nodes of one scale that were opened."""
 
     nodes: Tensor  # (B, H, c, h) among all nodes of their scale
-    wanted: Tensor  # (B, H, c, h) whether one is really opened: by mass, some want fewer than others
+    wanted: Tensor  # (B, H, c, h) whether it is really opened: with `mass`, numbers differ
 
 
 def attend_tree(
@@ -75,7 +74,7 @@ def attend_tree(
             closed = score_rows(query, means) + math.log(scale)
             if real is not None:
                 closed = closed.masked_fill(~real[..., None, :], UNSEEN)
-            total = torch.cat([*scores, closed], -1).logsumexp(-1, keepdim=True)  # of all that is on the cut so far
+            total = torch.cat([*scores, closed], -1).logsumexp(-1, keepdim=True)  # of the whole cut so far
             hope = closed + SPREAD * score_rows(squares, spreads)
             share = (hope - total).exp().mean(3)  # (B, H, c, v), over the VIPs
             opened, which = choose_nodes(share, real, settings, depth)
@@ -109,7 +108,7 @@ def score_rows(query: Tensor, keys: Tensor) -> Tensor:
 
 
 def choose_nodes(share: Tensor, real: Tensor | None, settings: DecoderConfig, depth: int) -> tuple[Opened, Tensor]:
-    """Of nodes with so much attention (B, H, c, v), those to open, and which they are, (B, H, c, v) of booleans."""
+    """The nodes to open, given their attention (B, H, c, v); also as booleans (B, H, c, v)."""
     count = share.shape[-1]
     flat = share.flatten(0, 2)
     there = torch.ones_like(flat, dtype=torch.bool) if real is None else real.expand_as(share).flatten(0, 2)
@@ -117,7 +116,7 @@ def choose_nodes(share: Tensor, real: Tensor | None, settings: DecoderConfig, de
         wanted = torch.full_like(flat[:, 0], settings.budget[depth], dtype=torch.int64)
         most = min(settings.budget[depth], count)
     else:
-        # Closing the least attended first, how many can stay closed with 1 - mass of the attention between them.
+        # How many of the least attended nodes can stay closed with 1 - mass of the attention in total.
         assert settings.mass is not None
         least = torch.where(there, flat, 0.0).sort(1).values.cumsum(1)
         wanted = count - (least <= 1 - settings.mass).sum(1)
@@ -138,14 +137,14 @@ def ranked(share: Tensor, there: Tensor, most: int) -> Tensor:
 
 
 def of_owner(values: Tensor, owner: Tensor | None) -> Tensor:
-    """values (E, ...) for each sequence of the batch; one that all share is not copied."""
+    """values (E, ...) for each sequence of the batch; a shared one is not copied."""
     return values if owner is None else values.index_select(0, owner)
 
 
 def blocks(values: Tensor, owner: Tensor | None, nodes: Tensor, fan_out: int) -> Tensor:
     """The children of nodes (B, H, c, h), which lie side by side in values (E, H, N, D): (B, H, c, h * f, D).
 
-    Only these are read, wherever values are; they come to where the nodes are.
+    Only these are read, and moved to the nodes' device.
     """
     elements, heads, size, width = values.shape
     batch = nodes.shape[0]

@@ -34,7 +34,7 @@ class TreeCache(DynamicCache):
     ) -> "TreeCache":
         """For a model of this configuration.
 
-        `exact`: what comes is one text, which is read exactly. `record`: steps are recorded where they can be.
+        `exact`: the input is one text, which is read exactly. `record`: steps are recorded if possible.
         """
         layers = DynamicCache(config=config).layers
         return cls(
@@ -54,13 +54,13 @@ class TreeCache(DynamicCache):
     ) -> tuple[Tensor, Tensor]:
         if OPEN.get() is not self:
             raise UsageError(
-                "this cache keeps its keys in a tree, and only the model that vcc.wrap returned, or another of its "
-                "family and size, can read it; pass the wrapped model the cache, or this model a DynamicCache"
+                "this cache keeps its keys in trees: only the model that vcc.wrap returned, or another of its "
+                "family and size, can read it; use the wrapped model, or a DynamicCache with this model"
             )
         return super().update(key_states, value_states, layer_idx, *args, **kwargs)
 
     def settle(self) -> None:
-        """Let all trees have what belongs in them, at the end of a forward."""
+        """Move due tokens into all trees, at the end of a forward."""
         by_device: dict[torch.device, list[TreeLayer]] = {}
         for layer in self.trees:
             by_device.setdefault(layer.device, []).append(layer)
@@ -68,7 +68,7 @@ class TreeCache(DynamicCache):
             grow_together(layers, layers[0].counts.due)
 
     def branch(self, batch: int) -> "TreeCache":
-        """For `batch` continuations of the text. The trees are shared, and this cache does not change."""
+        """A cache for `batch` continuations of the text. Trees are shared; this cache does not change."""
         return TreeCache((continued(layer, batch) for layer in self.layers), self.steps.wanted)
 
     def with_settings(self, settings: DecoderConfig) -> "TreeCache":
@@ -77,9 +77,9 @@ class TreeCache(DynamicCache):
         return TreeCache(layers, self.steps.wanted)
 
     def check(self, config: Any, settings: DecoderConfig) -> None:
-        """Reject a model that has not made this cache and could not have."""
+        """Raise if this model could not have made this cache."""
         if len({self.get_seq_length(number) for number in range(len(self))}) > 1:
-            raise UsageError("the layers of this cache do not have the same length: a forward was interrupted")
+            raise UsageError("the layers of this cache differ in length: a forward was interrupted")
         heads, width = config.num_key_value_heads, head_width(config)
         for layer in self.trees:
             found = layer.keys.shape[1::2] if layer.is_initialized else (heads, width)
@@ -93,7 +93,7 @@ class TreeCache(DynamicCache):
 
 
 def continued(layer: Any, batch: int) -> Any:
-    """A layer for `batch` continuations of what it has seen; it does not change."""
+    """A copy of a layer for `batch` continuations."""
     if isinstance(layer, TreeLayer):
         return layer.continued(batch)
     layer = copy.copy(layer)
@@ -106,8 +106,8 @@ def differences(cached: DecoderConfig, wanted: DecoderConfig) -> str:
     told = ", ".join(f"{name}={getattr(cached, name)!r}" for name in names)
     own = ", ".join(f"{name}={getattr(wanted, name)!r}" for name in names)
     if cached.other_tree(wanted):
-        return f"{told}, this model with {own}: its trees are others. Read the text again with this model"
-    return f"{told}, this model with {own}: cache.with_settings(model.vcc) reads the same trees with the model's"
+        return f"{told}, this model has {own}: their trees differ. Read the text again with this model"
+    return f"{told}, this model has {own}: cache.with_settings(model.vcc) applies the model's settings"
 
 
 def head_width(config: Any) -> int:

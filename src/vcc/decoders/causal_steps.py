@@ -1,7 +1,7 @@
 """Steps of a causal model as a CUDA graph: one real token for each sequence, written to the rows outside the trees.
 
-The trees grow between steps, outside of the graph and in place. Where their storage has become too small, or anything
-else has moved a layer's tokens elsewhere, the step is recorded anew.
+The trees grow between steps, outside of the graph and in place. If their storage becomes too small, or a layer's tokens
+move for another reason, the step is recorded again.
 """
 
 import weakref
@@ -21,26 +21,26 @@ from vcc.decoders.recorded_step import RecordedStep, is_step
 from vcc.decoders.use_kernels import rows_read, why_no_kernel
 
 GIVEN = {"input_ids", "attention_mask", "position_ids", "past_key_values", "use_cache", "return_dict"}
-GIVEN |= {"logits_to_keep", "cache_position"}  # of one token all logits are kept; its place is known
-PATIENCE = 2  # steps in a row before one is recorded, which takes as long as three: assistants write a few and go back
+GIVEN |= {"logits_to_keep", "cache_position"}  # one token has one row of logits and a known place
+PATIENCE = 2  # steps in a row before recording, which costs three: assistants write a few and go back
 
 
 class CausalSteps:
-    """The recorded step of one cache, read by one model."""
+    """The recorded step of one cache and one model."""
 
     def __init__(self, wanted: bool = True) -> None:
         self.wanted = wanted
         self.recorded = RecordedStep()
         self.layers: list[RecordedLayer] = []
         self.model: weakref.ref[Any] | None = None
-        self.counts: TokenCounts | None = None  # those all layers had after the last replay
-        self.row = 0  # steps without anything else between them
+        self.counts: TokenCounts | None = None  # of all layers after the last replay
+        self.row = 0  # consecutive steps
 
     def __deepcopy__(self, memo: Any) -> "CausalSteps":
-        return CausalSteps(self.wanted)  # a graph is bound to the tensors it was recorded with
+        return CausalSteps(self.wanted)  # a graph is bound to its tensors
 
     def replays(self, model: Any, layers: Sequence[Any], given: dict[str, Any]) -> bool:
-        """Whether a forward of a model over these layers of a cache is to be replayed, once it is recorded."""
+        """Whether this forward is a step that can be replayed."""
         self.row = self.row + 1 if self.can_step(model, layers, given) else 0
         return self.row > PATIENCE or (self.row > 0 and self.recorded.graph is not None)
 
@@ -55,12 +55,12 @@ class CausalSteps:
         return mask is None or (mask.ndim == 2 and bool(mask[:, -1].all()))
 
     def in_step(self, model: Any, layers: Sequence[Any]) -> bool:
-        """Whether nothing has happened to the layers since the last replay: whatever does gives them other counts."""
+        """Whether the layers are unchanged since the last replay: any change gives them new counts."""
         ready = self.recorded.graph is not None and self.model is not None and self.model() is model
         return ready and self.room_left > 0 and all(layer.counts is self.counts for layer in layers)
 
     def prepare(self, model: Any, layers: Sequence[TreeLayer]) -> bool:
-        """Make the graph see what the layers have come to, or forget it if it cannot. -> whether steps can follow."""
+        """Update the graph's inputs to the layers' state, or drop the graph. -> whether steps can follow."""
         self.counts = None
         if not all(layer.is_initialized and not layer.unread for layer in layers) or not self.can_record(layers):
             return False
@@ -87,7 +87,7 @@ class CausalSteps:
         return True
 
     def can_record(self, layers: Sequence[TreeLayer]) -> bool:
-        """Whether all that runs is on one CUDA device and never waits for it."""
+        """Whether everything runs on one CUDA device without waiting for it."""
         return len({layer.device for layer in layers}) == 1 and all(
             layer.device.type == "cuda"
             and why_no_kernel(layer.rows.storage.keys[:, :, :1], layer.tree, layer.settings) is None
@@ -95,7 +95,7 @@ class CausalSteps:
         )
 
     def step(self, forward: Callable[..., Any], cache: Any, given: dict[str, Any]) -> CausalLMOutputWithPast | None:
-        """Replay a step, recorded first if it must be; None: it cannot be recorded."""
+        """Replay a step, after recording it if needed; None: it cannot be recorded."""
         first: TreeLayer = cache.layers[0]
         ids = given["input_ids"]
         self.state.place.fill_(first.rows.used)
@@ -109,14 +109,14 @@ class CausalSteps:
         return CausalLMOutputWithPast(logits=logits, past_key_values=cache)  # type: ignore[arg-type]
 
     def work(self, forward: Callable[..., Any], inputs: dict[str, Tensor]) -> Tensor:
-        """What is recorded. Without a mask: the rows and the trees hold no padding that is seen."""
+        """The work to record. It needs no mask: padding in the rows and trees is never visible."""
         self.state.live.index_fill_(1, self.state.place, True)
         cache = Cache(layers=list(self.layers))
         with reading(cache):
             return forward(**inputs, past_key_values=cache, use_cache=True).logits
 
     def count(self, cache: Any) -> None:
-        """Python's half of a step."""
+        """The Python part of a step."""
         assert self.counts is not None
         self.counts = self.counts.more(1)
         self.rows += 1
@@ -131,7 +131,7 @@ class CausalSteps:
 
 
 def positions(given: dict[str, Any], length: int) -> Tensor:
-    """(B, 1) where the new tokens stand."""
+    """(B, 1) the positions of the new tokens."""
     ids, places = given["input_ids"], given.get("position_ids")
     if places is None:
         return torch.full_like(ids, length)
@@ -139,7 +139,7 @@ def positions(given: dict[str, Any], length: int) -> Tensor:
 
 
 def differ(one: TreeLayer, other: TreeLayer) -> bool:
-    """Whether two layers of a cache have not seen the same, as they must have."""
+    """Whether two layers of a cache have seen different tokens."""
     if one.counts is other.counts:
         same = True
     else:

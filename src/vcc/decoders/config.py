@@ -1,4 +1,4 @@
-"""`DecoderConfig`: every knob of the tree under a decoder's keys and values, checked once."""
+"""`DecoderConfig`: the settings of a decoder's trees, checked once."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -8,46 +8,44 @@ from vcc.core.cut import check_budget
 from vcc.core.tree import check_scales
 from vcc.errors import UsageError
 
-BUDGET = 8  # leaves opened where neither a budget nor a mass is given
-SHAPE_THE_TREE = ("scales", "first", "local", "fresh", "piece", "order", "spread")  # the others say how it is read
+BUDGET = 8  # leaves opened by default, without a budget or mass
+SHAPE_THE_TREE = ("scales", "first", "local", "fresh", "piece", "order", "spread")  # the others only affect reading
 
 
 @dataclass(frozen=True)
 class DecoderConfig(Settings):
-    """How a causal language model reads the keys and values it has kept."""
+    """How a decoder keeps and reads keys and values."""
 
     scales: Annotated[tuple[int, ...], "tokens per node, coarse to fine, ending in 1"] = (16, 1)
     budget: Annotated[
-        tuple[int, ...] | None, "nodes opened at each scale but the last, by every KV head for every query token"
+        tuple[int, ...] | None, "nodes opened at each scale but the last, per KV head and query token"
     ] = None
     mass: Annotated[
-        float | None, "in place of a budget: open nodes until the closed ones hold less than 1 - mass of the attention"
+        float | None, "instead of a budget: open nodes until the closed ones have less than 1 - mass of the attention"
     ] = None
-    first: Annotated[int, "tokens at the start that are always read exactly (attention sinks)"] = 16
-    local: Annotated[int, "last tokens that are always read exactly"] = 64
-    fresh: Annotated[
-        int, "new tokens that collect beside the local ones before they join the tree, so many at a time"
-    ] = 64
+    first: Annotated[int, "first tokens, always read exactly (attention sinks)"] = 16
+    local: Annotated[int, "last tokens, always read exactly"] = 64
+    fresh: Annotated[int, "new tokens that collect beside the local ones before joining the tree together"] = 64
     piece: Annotated[int, "tokens that are ordered together"] = 4096
-    order: Annotated[Literal["key", "position"], "what makes tokens neighbours in the tree"] = "key"
+    order: Annotated[Literal["key", "position"], "order of tokens in the tree"] = "key"
     spread: Annotated[
         int,
-        "numbers kept with a node for how far its keys are from their mean, by which too nodes are chosen; 0: none",
+        "numbers per node for the spread of its keys, used to choose nodes; 0: none",
     ] = 16
     prefill: Annotated[
         Literal["exact", "blocks"],
-        "long inputs attend to all tokens, or in blocks of queries that open nodes together",
+        "long inputs attend to all tokens, or in blocks of queries that open nodes jointly",
     ] = "exact"
     block: Annotated[
         int,
-        "up to so many tokens given at once are steps: each opens nodes for itself, as if they had come one by one; "
-        "more are a prefill",
+        "up to this many tokens in a call are steps: each opens its own nodes, as if given one by one; "
+        "more are prefill",
     ] = 64
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scales", as_tuple(self.scales, "scales"))
         check_scales(self.scales)
-        require(len(self.scales) > 1, "scales", self.scales, "at least two: nodes, and the tokens in them")
+        require(len(self.scales) > 1, "scales", self.scales, "at least two: nodes and their tokens")
         if self.budget is not None and self.mass is not None:
             raise UsageError(f"budget={self.budget!r} and mass={self.mass!r}: give one of the two")
         if self.mass is not None:
@@ -68,7 +66,7 @@ class DecoderConfig(Settings):
         require(whole(self.block, 1), "block", self.block, "a whole number of tokens, at least 1")
 
     def other_tree(self, other: "DecoderConfig") -> list[str]:
-        """The settings by which another configuration builds another tree of the same tokens."""
+        """The differing settings that change the tree of the same tokens."""
         return [name for name in SHAPE_THE_TREE if getattr(self, name) != getattr(other, name)]
 
     @property

@@ -1,4 +1,4 @@
-"""`TokenCounts`: how many tokens a layer has of each sequence, and how many of them belong in its tree."""
+"""`TokenCounts`: how many tokens of each sequence a layer has, and how many belong in its tree."""
 
 from dataclasses import dataclass, replace
 
@@ -7,16 +7,16 @@ from torch import Tensor
 
 from vcc.decoders.config import DecoderConfig
 
-CPU = torch.device("cpu")  # named wherever tensors must be there: torch.set_default_device may say otherwise
+CPU = torch.device("cpu")  # explicit, because torch.set_default_device may change the default
 
 
 @dataclass(frozen=True)
 class TokenCounts:
-    """Real tokens of B sequences, padding not counted. On the CPU: asking never waits for a device."""
+    """Real tokens of B sequences, without padding. On the CPU: reading it never waits for a device."""
 
     settings: DecoderConfig
     tokens: Tensor  # (B,)
-    in_tree: Tensor  # (B,) those of them that are in the tree
+    in_tree: Tensor  # (B,) those in the tree
     since: Tensor  # (B,) tokens in the tree when the document ended
     every: int  # tokens that join the tree at a time; after a document, whole pieces
 
@@ -26,9 +26,9 @@ class TokenCounts:
         return cls(settings, zeros, zeros, zeros, settings.fresh)
 
     def belongs(self, tokens: Tensor) -> Tensor:
-        """How many of so many tokens (B, ...) belong in the tree: all but the first, the local, and those that collect.
+        """How many of these tokens (B, ...) belong in the tree: all but the first, the local and the collecting ones.
 
-        It depends on nothing else: tokens that come one by one and tokens that come in a batch are kept alike.
+        It depends on nothing else: tokens given one by one or in one call are kept alike.
         """
         since = self.since.view(-1, *(1,) * (tokens.ndim - 1))
         beyond = tokens - self.settings.first - self.settings.local - since
@@ -41,14 +41,14 @@ class TokenCounts:
 
     @property
     def quiet_steps(self) -> int:
-        """Tokens that can come to every sequence before any joins the tree."""
+        """Tokens that every sequence can take before any joins the tree."""
         collected = self.tokens - self.settings.first - self.settings.local - self.since
         missing = torch.where(collected < 0, self.every - collected, self.every - collected % self.every)
         return int(missing.min()) - 1
 
     @property
     def room(self) -> int:
-        """Rows outside the tree that a sequence has at most when tokens come one by one."""
+        """Maximum rows outside the tree of a sequence if tokens come one by one."""
         return self.settings.first + self.settings.local + self.every
 
     @property
@@ -72,11 +72,11 @@ class TokenCounts:
         return replace(self, tokens=self.tokens[elements], in_tree=self.in_tree[elements], since=self.since[elements])
 
     def after_document(self) -> "TokenCounts":
-        """What comes from here on is no part of the text: it joins the tree in whole pieces only."""
+        """End the document: later tokens join the tree in whole pieces only."""
         return replace(self, since=self.in_tree, every=self.settings.piece)
 
     def cropped(self, tokens: Tensor) -> "TokenCounts":
-        """With so many tokens left (B,). A crop into the document ends it earlier."""
+        """The counts after a crop to this many tokens (B,). A crop into the document ends it there."""
         if bool((tokens < self.since + self.settings.first + self.settings.local).any()):
             return replace(self, tokens=tokens, since=torch.zeros_like(tokens), every=self.settings.fresh)
         return replace(self, tokens=tokens)

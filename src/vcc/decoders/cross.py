@@ -1,7 +1,7 @@
-"""A tree under the cross-attention of encoder-decoders: the decoder's tokens are the VIPs, what the encoder wrote is
-the context. Its keys and values are made once and read at every step, so that is where the tree is built.
+"""Trees for the cross-attention of encoder-decoders: the decoder's tokens are the VIPs, the encoder's output is the
+context. Its keys and values are computed once and read at every step.
 
-It goes together with a compressed encoder (`vcc.wrap` with a `VccConfig` first): then neither side touches all tokens.
+Combined with a compressed encoder (`vcc.wrap` with a `VccConfig` first), neither side reads all tokens.
 """
 
 from collections.abc import Callable
@@ -25,13 +25,13 @@ from vcc.hosts import PREFIX as WRAPPED
 from vcc.hosts.changed_copy import changed_copy
 
 PREFIX = "vcc_cross_"
-FAMILIES = ("t5", "mt5", "bart", "pegasus")  # they hand the cache's own keys to the attention function
+FAMILIES = ("t5", "mt5", "bart", "pegasus")  # they pass the cache's own keys to the attention function
 
 Model = TypeVar("Model", bound=PreTrainedModel)
 
 
 class CrossLayer(TreeLayer):
-    """The encoder's keys and values for one decoder layer, in a tree that every decoder token reads."""
+    """The encoder's keys and values for one decoder layer, in a tree."""
 
     _layer_type = "vcc_cross_tree"
 
@@ -39,14 +39,14 @@ class CrossLayer(TreeLayer):
 
     @property
     def keys(self) -> Any:  # type: ignore[override]
-        """After the first step transformers takes the keys from here, without an update. Another model than the
-        wrapped one would take the rows outside the tree for all there are."""
+        """After the first step transformers takes the keys from here, without an update. An unwrapped model would
+        mistake the rows outside the tree for all keys."""
         if self.is_initialized and OPEN.get() is None:
-            raise UsageError("this cache keeps its keys in a tree; only the model that vcc.wrap returned can read it")
+            raise UsageError("this cache keeps its keys in trees: only the model that vcc.wrap returned can read it")
         return super().keys
 
     def build(self, mask: Tensor | None) -> None:
-        """Put all tokens into the tree, at the first step: only then a mask tells which of them are padding."""
+        """Put all tokens into the tree at the first step, when the mask shows which are padding."""
         if self.unread:
             self.newest(real_columns(mask, self.length)).settle()
 
@@ -70,7 +70,7 @@ def attend_cross(
     dropout: float = 0.0,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """query (B, heads, q, D) -> (B, q, heads, D), as transformers calls it. What has no tree is left to `plain`."""
+    """query (B, heads, q, D) -> (B, q, heads, D), called by transformers. Layers without a tree use `plain`."""
     dense = plain_attention(plain, module)
     layer = cross_layer(module, key)
     if layer is None:
@@ -78,7 +78,7 @@ def attend_cross(
     layer.build(attention_mask)
     new = query.shape[2]
     if layer.reads_all(new, layer.tree.longest):
-        if kwargs.get("position_bias") is not None:  # T5's is 0 across, in a size that the rows outside the tree have
+        if kwargs.get("position_bias") is not None:  # T5's is 0 in cross-attention, sized for the rows outside the tree
             kwargs["position_bias"] = query.new_zeros(1, query.shape[1], new, layer.length)
         layer.note_rows(layer.length - new, new, None)
         return dense(module, query, *layer.in_columns(), attention_mask, scaling=scaling, dropout=dropout, **kwargs)
@@ -87,7 +87,7 @@ def attend_cross(
 
 
 def with_cross_trees(implementation: str | None) -> str:
-    """The name of an attention implementation that knows these trees, entered in transformers' tables once."""
+    """The name of an attention implementation for these trees, registered with transformers once."""
     plain = (implementation or "sdpa").removeprefix(PREFIX)
     name = PREFIX + plain
     if name not in ALL_ATTENTION_FUNCTIONS:
@@ -105,8 +105,8 @@ class CrossTrees:
     device: Any
 
     def new_cache(self, room: int | None = None) -> EncoderDecoderCache:
-        """An empty cache: transformers' own for what the decoder writes, a tree a layer for what it reads. With `room`
-        for so many tokens and no more, steps can be recorded."""
+        """An empty cache: transformers' own for the decoder's tokens, one tree per layer for the encoder's. With
+        `room`, the maximum number of tokens, steps can be recorded."""
         across = DynamicCache()
         each: Any = partial(CrossLayer, self.cross_settings)
         across.layer_class_to_replicate = each
@@ -115,14 +115,14 @@ class CrossTrees:
         return StepCache(decoder_layers(self.config), room, across)
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """As Hugging Face's, with a cache of trees unless another is given or none is wanted."""
+        """Hugging Face's `generate` with a cache of trees, unless another cache or none is requested."""
         if kwargs.get("past_key_values") is None and kwargs.get("use_cache") is not False:
             kwargs["past_key_values"] = self.new_cache(self.room(kwargs))
         self.__dict__["last_cache"] = kwargs.get("past_key_values")
         return super().generate(*args, **kwargs)  # type: ignore[misc]
 
     def room(self, kwargs: dict[str, Any]) -> int | None:
-        """Tokens that `generate` will write at most, where it writes on a CUDA device, one after the other."""
+        """The maximum new tokens of `generate`, if it runs on a CUDA device token by token."""
         settings = kwargs.get("generation_config") or self.generation_config
 
         def asked(name: str) -> Any:
@@ -137,7 +137,7 @@ class CrossTrees:
         return int(most) + (1 if begun is None else begun.shape[1])
 
     def cross_report(self) -> tuple[TreeReport, ...]:
-        """What each decoder layer has read of the encoder's tokens in the last `generate`, per token written."""
+        """What each decoder layer read of the encoder's tokens in the last `generate`, per new token."""
         cache = self.__dict__.get("last_cache")
         layers = cache.cross_attention_cache.layers if isinstance(cache, EncoderDecoderCache) else ()
         trees = [layer for layer in layers if isinstance(layer, CrossLayer) and layer.tally.queries]
@@ -145,7 +145,7 @@ class CrossTrees:
 
 
 def with_recorded_steps(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """A model's forward that leaves recorded steps to its cache. `generate` looks at its signature."""
+    """A forward that leaves recorded steps to the cache. `generate` inspects its signature."""
 
     @wraps(plain)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -161,7 +161,7 @@ def with_recorded_steps(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def decoder_layers(config: Any) -> int:
-    """T5 and BART call their number differently."""
+    """The number of decoder layers, which T5 and BART name differently."""
     return int(getattr(config, "num_decoder_layers", None) or config.decoder_layers)
 
 
@@ -170,15 +170,15 @@ def is_encoder_decoder(model: Any) -> bool:
 
 
 def wrap_cross(model: Model, settings: DecoderConfig) -> Model:
-    """An encoder-decoder, its encoder compressed or not, that generates with trees under its cross-attention.
+    """An encoder-decoder, with its encoder compressed or not, whose cross-attention reads trees.
 
-    It shares its weights with `model`, which stays as it is, and is saved as `model` is: the settings are not kept.
+    It shares its weights with `model`, which is not changed, and is saved like `model`, without these settings.
     """
     model = unwrap_cross(model)
     kind = str(getattr(model.config, "model_type", "")).removeprefix(WRAPPED)
     if kind not in FAMILIES:
         raise ModelError(
-            f"cannot put a tree under the cross-attention of {type(model).__name__}; it works for {', '.join(FAMILIES)}"
+            f"trees for the cross-attention of {type(model).__name__} are not supported, only for {', '.join(FAMILIES)}"
             + (": T5Gemma joins the keys of both attentions in its own code" if kind.startswith("t5gemma") else "")
         )
     body = {"cross_settings": settings, "plain_class": type(model), "__module__": type(model).__module__}
@@ -192,7 +192,7 @@ def wrap_cross(model: Model, settings: DecoderConfig) -> Model:
 
 
 def unwrap_cross(model: Model) -> Model:
-    """The model without these trees, sharing its weights; another comes back as it is."""
+    """The model without these trees, which shares its weights; other models are returned as they are."""
 
     def change(copied: Any) -> None:
         copied.__dict__.pop("last_cache", None)

@@ -1,4 +1,4 @@
-"""`KeptDocument`: a text that a wrapped model has read once, to be asked many times, also in another process."""
+"""`KeptDocument`: a text that a wrapped model reads once and that can be asked many times, also in other processes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Questions = Tensor | Sequence[int] | Sequence[Sequence[int]] | Sequence[Tensor]
 
 @dataclass(frozen=True)
 class KeptDocument:
-    """A text's keys and values in trees. Asking does not change it, and the trees are not copied for a question."""
+    """A text's keys and values in trees. Asking neither changes nor copies them."""
 
     model: Any
     ids: Tensor  # (1, n)
@@ -26,12 +26,12 @@ class KeptDocument:
 
     @classmethod
     def read(cls, model: Any, ids: Any, chunk: int, leaves: str | torch.device | None) -> "KeptDocument":
-        """Run a text (n,) or (1, n) through the model, `chunk` tokens at a time."""
+        """Read a text (n,) or (1, n), `chunk` tokens at a time."""
         ids = torch.as_tensor(ids, device=model.device)
         ids = ids[None] if ids.ndim == 1 else ids
         if ids.ndim != 2 or len(ids) != 1 or not ids.shape[1] or ids.is_floating_point():
             raise UsageError(
-                f"a document of shape {tuple(ids.shape)}: it must be the token ids of one text, at least one"
+                f"a document of shape {tuple(ids.shape)}: it must be the token ids, at least one, of one text"
             )
         if chunk < 1:
             raise UsageError(f"chunk={chunk}: it must be a positive number of tokens")
@@ -47,17 +47,17 @@ class KeptDocument:
         return cls(model, *load_cache(path, model, leaves, verify))
 
     def branch(self, batch: int = 1) -> TreeCache:
-        """A cache for `batch` continuations of the text, to be used with `model.generate` or the model itself.
+        """A cache for `batch` continuations of the text, for `model.generate` or the model itself.
 
-        What comes after the text joins the trees in whole pieces only; until then it is read exactly.
+        Later tokens join the trees in whole pieces only; until then they are read exactly.
         """
         return self.cache.branch(batch)
 
     def ask(self, questions: Questions, attention_mask: Tensor | None = None, **settings: Any) -> Any:
-        """What `generate` adds after the text and each question: new tokens only, (B, new), answers padded at the end.
+        """Generate an answer to each question on the text: new tokens (B, new), padded at the end.
 
-        A question is token ids; of several, the shorter are padded on the left, or as `attention_mask` (B, q) tells.
-        `settings` are those of `generate`; with `return_dict_in_generate` all that it returns comes back.
+        A question is token ids. Shorter questions are padded on the left, or as in `attention_mask` (B, q). `settings`
+        are those of `generate`; with `return_dict_in_generate`, its whole output is returned.
         """
         ids, mask = padded(questions, attention_mask, self.ids.device, self.pad)
         if len(ids) > 1 and not bool(mask.all()) and any(self.cache.is_sliding):
@@ -69,7 +69,7 @@ class KeptDocument:
         return result[:, whole.shape[1] :] if isinstance(result, Tensor) else result
 
     def ask_in_turn(self, ids: Tensor, mask: Tensor, settings: dict[str, Any]) -> Tensor:
-        """A sliding window counts padding as tokens: with such layers, questions of unequal length go one by one."""
+        """Sliding windows count padding as tokens: with them, questions of unequal length are asked one by one."""
         if settings.get("return_dict_in_generate"):
             raise UsageError("return_dict_in_generate: this model has sliding windows; ask questions of one length")
         answers = [self.ask(row[real != 0], **settings) for row, real in zip(ids, mask, strict=True)]
@@ -78,12 +78,12 @@ class KeptDocument:
 
     @property
     def pad(self) -> int:
-        """What stands where a question is shorter than others: it is masked, so any token will do."""
+        """The padding token of shorter questions: it is masked, so any token will do."""
         own = self.model.generation_config.pad_token_id
         return own if isinstance(own, int) else 0
 
     def save(self, path: str | Path) -> None:
-        """Into one safetensors file, for `model.load_document`."""
+        """Write one safetensors file, for `model.load_document`."""
         save_cache(Path(path), self.model, self.ids, self.cache)
 
 
@@ -92,13 +92,11 @@ def padded(questions: Any, mask: Tensor | None, device: torch.device, pad: int) 
     if not isinstance(questions, Tensor):
         first = questions[0] if isinstance(questions, Sequence) and len(questions) else None
         if isinstance(questions, str) or isinstance(first, str) or not isinstance(first, (int, Tensor, Sequence)):
-            raise UsageError(
-                f"questions={questions!r:.60}: they must be token ids, of one question or of each of several"
-            )
+            raise UsageError(f"questions={questions!r:.60}: they must be the token ids of one or several questions")
         rows = [questions] if isinstance(first, int) else list(questions)
         tensors = [torch.as_tensor(row) for row in rows]
         if mask is not None:
-            raise UsageError("an attention_mask goes with questions in one tensor; of a list the padding is known")
+            raise UsageError("attention_mask needs the questions in one tensor; lists are padded here")
         longest = max(len(row) for row in tensors)
         questions = torch.full((len(rows), longest), pad)
         mask = torch.zeros(len(rows), longest, dtype=torch.int64)

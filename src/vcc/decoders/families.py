@@ -1,4 +1,4 @@
-"""The table of decoder families: a row each, for attention that is standard. It imports nothing of Hugging Face."""
+"""The table of decoder families with standard attention. It does not import Hugging Face's libraries."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from vcc.hosts import PREFIX
 
 @dataclass(frozen=True)
 class DecoderFamily:
-    """A family whose layers hand rotated keys and values to the cache and then to the attention function."""
+    """A family whose layers pass rotated keys and values to the cache and then to the attention function."""
 
     model_type: str
     causal_lm: str  # Hugging Face's class with a language modelling head

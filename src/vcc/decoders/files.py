@@ -1,7 +1,7 @@
 """A document's trees in one safetensors file: keyed by model and text, mapped into memory, checked before use.
 
-The file's metadata is a JSON text and its SHA-256. The JSON has the name, type, shape and checksum of every tensor, so
-that nothing of the file is used, not even a shape, before it is known to be what was saved.
+The file's metadata is a JSON text and its SHA-256. The JSON has the name, type, shape and checksum of every tensor:
+nothing in the file is used, not even a shape, before it is verified.
 """
 
 import hashlib
@@ -26,13 +26,13 @@ from vcc.errors import DocumentError, UsageError
 from vcc.files import force
 
 FORMAT = "vcc-decoder-document-2"
-WHOLE = 256 * 2**20  # bytes up to which a file is checked to the last byte by default
-SAMPLE = 64  # numbers of each weight that go into a model's fingerprint
-LEAVES = ("tree.keys", "tree.values")  # what may be large: read only where a node is opened
+WHOLE = 256 * 2**20  # bytes; larger files are not checked completely by default
+SAMPLE = 64  # numbers of each weight in a model's fingerprint
+LEAVES = ("tree.keys", "tree.values")  # large, and read only for opened nodes
 
 
 def save_cache(path: Path, model: Any, ids: Tensor, cache: TreeCache) -> None:
-    """Write under another name beside it, then rename: the file is whole or absent."""
+    """Write under a temporary name, then rename: the file is complete or absent."""
     if path.exists() and not path.is_file():
         raise UsageError(f"{path} cannot be written: it exists and is not a regular file")
     tensors, layers = {"ids": ids.cpu()}, []
@@ -61,7 +61,7 @@ def save_cache(path: Path, model: Any, ids: Tensor, cache: TreeCache) -> None:
 
 
 def load_cache(path: Path, model: Any, leaves: str | None, verify: bool | None) -> tuple[Tensor, TreeCache]:
-    """What a file holds, for the model that has read it. -> the text's ids (1, n), the cache."""
+    """Load a file for the model that read it. -> the text's ids (1, n), the cache."""
     if leaves not in (None, "disk", "cpu", "device"):
         raise UsageError(f'leaves={leaves!r}: it must be "disk", "cpu" or "device"')
     leaves = leaves or ("disk" if model.device.type == "cpu" else "device")
@@ -89,20 +89,20 @@ def load_cache(path: Path, model: Any, leaves: str | None, verify: bool | None) 
 
 
 def open_saved(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """A file's header and its tensors, mapped and not read. Their names, types and shapes are those that were saved."""
+    """A file's header and its mapped tensors, with verified names, types and shapes."""
     if not path.is_file():
-        raise DocumentError(str(path), "there is no such file")
+        raise DocumentError(str(path), "no such file")
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dictionary)
     except (SafetensorError, ValueError, TypeError, RuntimeError, OSError) as error:
-        raise DocumentError(str(path), f"it is no whole safetensors file: {error}") from error
+        raise DocumentError(str(path), f"it is not a complete safetensors file: {error}") from error
     header = metadata.get("vcc")
     if header is None:
-        raise DocumentError(str(path), "it holds no document that a decoder has read")
+        raise DocumentError(str(path), "it is not a saved decoder document")
     if metadata.get("sha256") != sha256(header):
-        raise DocumentError(str(path), "it is damaged, or of another version: its header is not what was saved")
+        raise DocumentError(str(path), "it is damaged or of another version: its header is not what was saved")
     about = json.loads(header)  # as we wrote it
     if about["format"] != FORMAT:
         raise DocumentError(str(path), f"its format is {about['format']}, not {FORMAT}: read the text again")
@@ -114,7 +114,7 @@ def open_saved(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def tensors_of(layer: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A cache layer as named tensors, and what else must be known of it."""
+    """A cache layer as named tensors and plain values."""
     if not isinstance(layer, TreeLayer):
         return {"keys": layer.keys, "values": layer.values}, {"seen": layer.cumulative_length}
     tree, rows = trimmed(layer.tree), layer.rows
@@ -134,8 +134,8 @@ def tensors_of(layer: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def layer_of(parts: dict[str, Tensor], facts: dict[str, Any], empty: Any, model: Any, leaves: str) -> Any:
-    """The inverse of `tensors_of`, on the model's device; the leaves where they are asked for. `empty` is a layer of
-    the same kind."""
+    """The inverse of `tensors_of`, on the model's device; leaves are where requested. `empty` is a layer of the same
+    kind."""
     device, dtype = model.device, model.dtype
     rows = {name: part.to(device) for name, part in parts.items() if not name.startswith("tree.")}
     if rows["keys"].dtype != dtype:
@@ -146,7 +146,7 @@ def layer_of(parts: dict[str, Tensor], facts: dict[str, Any], empty: Any, model:
         return empty
 
     def placed(tensor: Tensor) -> Tensor:
-        if leaves == "cpu":  # pinned, kernels of a GPU can read them
+        if leaves == "cpu":  # pinned: GPU kernels can read them
             return tensor.pin_memory() if device.type == "cuda" else tensor.clone()
         return tensor.to(device) if leaves == "device" else tensor
 
@@ -171,7 +171,7 @@ def sha256(text: str) -> str:
 
 
 def form_of(tensor: Tensor) -> list[Any]:
-    """A tensor's type and shape, as JSON has them."""
+    """A tensor's type and shape for JSON."""
     return [str(tensor.dtype), list(tensor.shape)]
 
 
@@ -184,7 +184,7 @@ def text_key(ids: Tensor) -> str:
 
 
 def fingerprint(model: Any) -> str:
-    """Of a model's configuration and weights: a few numbers of each weight, which any training changes."""
+    """A hash of a model's configuration and a sample of each weight, which any training changes."""
     config = {
         key: value
         for key, value in model.config.to_diff_dict().items()

@@ -1,7 +1,7 @@
-"""The attention function and the mask function that transformers finds by name, one pair for each of its own.
+"""The attention and mask functions that transformers finds by name, one pair for each of its own.
 
-`vcc_sdpa` is `sdpa` that knows trees: prefill is left to `sdpa`, on the keys as they stand in the text, and so is every
-layer whose cache is not a tree (sliding windows, a cache of the user's).
+`vcc_sdpa` is `sdpa` with trees: prefill, on the keys in text order, is left to `sdpa`, and so are layers whose cache is
+not a tree (sliding windows, a user's cache).
 """
 
 import importlib
@@ -25,7 +25,7 @@ PREFIX = "vcc_"
 
 
 def with_trees(implementation: str | None) -> str:
-    """The name of an attention implementation that knows trees, entered in transformers' tables once."""
+    """The name of an attention implementation with trees, registered with transformers once."""
     plain = (implementation or "sdpa").removeprefix(PREFIX)
     name = PREFIX + plain
     if name not in ALL_ATTENTION_FUNCTIONS:
@@ -45,7 +45,7 @@ def attend(
     dropout: float = 0.0,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """query (B, heads, q, D) -> (B, q, heads, D), as transformers calls it."""
+    """query (B, heads, q, D) -> (B, q, heads, D), called by transformers."""
     dense = partial(plain_attention(plain, module), scaling=scaling, dropout=dropout, **kwargs)
     layer = layer_of(module, key)
     if layer is None:
@@ -69,7 +69,7 @@ def attend(
 
 
 def layer_of(module: Any, key: Tensor) -> TreeLayer | RecordedLayer | None:
-    """The layer of the open cache that has just taken in a module's keys; None: they are in no tree."""
+    """The layer of the open cache that just received a module's keys; None: it has no tree."""
     layers = getattr(OPEN.get(), "layers", ())
     number = getattr(module, "layer_idx", None)
     layer = layers[number] if isinstance(number, int) and number < len(layers) else None
@@ -77,11 +77,11 @@ def layer_of(module: Any, key: Tensor) -> TreeLayer | RecordedLayer | None:
 
 
 def attend_parts(step: TreeStep, query: Tensor, scaling: float) -> Tensor:
-    """Queries (B, heads, q, D), in parts that each see the tree as it is when they come -> (B, q, heads, D)."""
+    """Queries (B, heads, q, D), in parts that each see the tree of their time -> (B, q, heads, D)."""
     layer, new, settings = step.layer, step.new, step.layer.settings
     together = new > settings.block
     ends = [*range(settings.block, new, settings.block), new] if together else step.parts()
-    joining = max(settings.fresh, settings.piece // 8)  # of a prefill: a piece is ordered anew whenever some join it
+    joining = max(settings.fresh, settings.piece // 8)  # of a prefill: a piece is reordered whenever tokens join it
     outputs, start = [], 0
     for end in ends:
         step.advance(end)
@@ -93,15 +93,15 @@ def attend_parts(step: TreeStep, query: Tensor, scaling: float) -> Tensor:
 
 
 def attend_layer(layer: TreeLayer, query: Tensor, back: int, scaling: float, together: bool) -> Tensor:
-    """Queries (B, heads, q, D), the first of which is the column `back` before the end -> (B, q, heads, D).
+    """Queries (B, heads, q, D), starting `back` columns before the end -> (B, q, heads, D).
 
-    `together`: they choose nodes together.
+    `together`: they choose nodes jointly.
     """
     batch, heads, new, width = query.shape
     rows = layer.rows
     kv_heads = rows.keys.shape[1]
     first = layer.length - back
-    # The kernels see every row that is live, so nothing may have come after the one token they are given.
+    # The kernels read every live row, so their one token must be the last.
     if query.device.type == "cuda" and back == 1 and why_no_kernel(query, layer.tree, layer.settings) is None:
         output, read = step_by_kernel(layer, query, scaling)
         layer.note_rows(first, new, float(read.mean()))
@@ -122,14 +122,14 @@ def attend_layer(layer: TreeLayer, query: Tensor, back: int, scaling: float, tog
 
 
 def plain_attention(name: str, module: Any) -> Callable[..., tuple[Tensor, Tensor | None]]:
-    """transformers' own attention of that name; each family has its own eager one, beside the module's class."""
+    """transformers' own attention of that name; each family has its own eager one."""
     if name == "eager":
         return importlib.import_module(type(module).__module__).eager_attention_forward
     return ALL_ATTENTION_FUNCTIONS[name]
 
 
 def real_columns(mask: Tensor | None, new: int) -> Tensor | None:
-    """(B, q): which of the newest columns are tokens, as the mask tells: the last query sees all that are."""
+    """(B, q) which of the newest columns are tokens, by the mask: the last query sees all of them."""
     if mask is None:
         return None
     row = mask if mask.ndim == 2 else mask[:, 0, -1]

@@ -1,4 +1,4 @@
-"""`TreeLayer`: what a wrapped decoder layer keeps of the keys and values it has seen, as transformers' caches do."""
+"""`TreeLayer`: the cache layer that keeps keys and values in a tree."""
 
 import copy
 from collections.abc import Sequence
@@ -27,30 +27,29 @@ from vcc.errors import UsageError
 
 @dataclass(frozen=True)
 class RowTally:
-    """For the report: sums over the tokens of all steps. Prefill is not counted."""
+    """Sums over the tokens of all steps, for the report. Prefill is not counted."""
 
     queries: int = 0
     read: float | Tensor = 0.0
     keys: float = 0.0  # that a dense layer would have read
 
     def plus(self, first: int, new: int, rows: float | Tensor | None) -> "RowTally":
-        """The tokens of `new` columns from `first` on have read so many rows each on average; None: all."""
+        """Count the rows that `new` columns from `first` on have read on average; None: all."""
         keys = first + (new + 1) / 2
         read = self.read + new * (keys if rows is None else rows)
         return RowTally(self.queries + new, read, self.keys + new * keys)
 
 
 class TreeLayer(DynamicLayer):
-    """First and last tokens as they are, all between them in a `KeyTree`.
+    """First and last tokens exactly, all between them in a `KeyTree`.
 
-    `update` takes new tokens in. They must be read before more can come: `newest` gives the `TreeStep` that reads them.
-    Padding, wherever it is, is in no tree and no query attends to it. A sequence in a batch is kept exactly as it would
-    be alone: its first and last tokens, and its pieces, are its own.
+    `update` adds new tokens. They must be read before the next update: `newest` is the `TreeStep` that reads them.
+    Padding is never in a tree, and no query attends to it. A sequence in a batch is kept exactly as it would be alone.
     """
 
     _layer_type = "vcc_tree"
-    causal = True  # False: a query sees every token, wherever it stands (cross-attention)
-    rows: OutsideRows  # these, the tree and the counts: from the first update on
+    causal = True  # False: a query sees every token (cross-attention)
+    rows: OutsideRows  # this, the tree and the counts exist after the first update
     tree: KeyTree
     counts: TokenCounts
     tally: RowTally
@@ -65,7 +64,7 @@ class TreeLayer(DynamicLayer):
     ) -> None:
         self.settings = settings or DecoderConfig()
         self.leaves_on = leaves_on  # where the tree's tokens are kept; None: where the model is
-        self.exact = exact  # whether everything that comes is a part of one text, which is read exactly
+        self.exact = exact  # whether all input is one text, which is read exactly
         self.forget()
 
     @classmethod
@@ -82,7 +81,7 @@ class TreeLayer(DynamicLayer):
     def restored(
         cls, settings: DecoderConfig, rows: OutsideRows, tree: KeyTree, tokens: Tensor, length: int
     ) -> "TreeLayer":
-        """A layer as it was when it was saved. The tree may be in memory that cannot be written."""
+        """A layer as saved. The tree may be in read-only memory."""
         layer = cls(settings)
         layer.start(rows.keys, rows.values)
         in_tree = torch.tensor(tree.lengths, device=CPU)
@@ -91,7 +90,7 @@ class TreeLayer(DynamicLayer):
         return layer
 
     def continued(self, batch: int) -> "TreeLayer":
-        """A layer for `batch` continuations of the text this one has read. It shares the tree until it has to grow."""
+        """A layer for `batch` continuations of this one's text. It shares the tree until that grows."""
         layer = copy.copy(self)
         self.shares_tree = layer.shares_tree = True
         layer.exact, layer.tally = False, RowTally()
@@ -101,10 +100,10 @@ class TreeLayer(DynamicLayer):
         return layer
 
     def with_settings(self, settings: DecoderConfig) -> "TreeLayer":
-        """The same layer, read with other settings. It shares the tree until it has to grow."""
+        """The same layer with other settings. It shares the tree until that grows."""
         other = self.settings.other_tree(settings)
         if other:
-            raise UsageError(f"{', '.join(other)} differ: the tokens must be read again to be kept in another tree")
+            raise UsageError(f"{', '.join(other)} differ: these need another tree, so the text must be read again")
         layer = copy.copy(self)
         self.shares_tree = layer.shares_tree = True
         layer.settings = settings
@@ -130,11 +129,11 @@ class TreeLayer(DynamicLayer):
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Take new tokens in. The keys that come back are those by which `holds` knows this layer."""
+        """Add new tokens. `holds` recognises this layer by the returned keys."""
         if self.unread:
             raise UsageError(
-                f"{self.unread} tokens of this cache were never attended to: a forward was interrupted, or another "
-                "model than the one that vcc.wrap returned was given the cache. Start with a new cache"
+                f"{self.unread} tokens of this cache were never read: a forward was interrupted, or another "
+                "model than the one that vcc.wrap returned used the cache. Start with a new cache"
             )
         if not self.is_initialized:
             self.start(key_states, value_states)
@@ -144,7 +143,7 @@ class TreeLayer(DynamicLayer):
         return self.keys, self.values
 
     def holds(self, keys: Any) -> bool:
-        """Whether these are the keys that `update` has returned."""
+        """Whether these are the keys that `update` returned."""
         return self.is_initialized and keys is self.rows.storage.keys
 
     def newest(self, real: Tensor | None) -> "TreeStep":
@@ -152,7 +151,7 @@ class TreeLayer(DynamicLayer):
         return TreeStep(self, real)
 
     def reads_all(self, new: int, tokens_in_tree: int) -> bool:
-        """Whether so many new tokens see every token as it is, with so many in the tree."""
+        """Whether this many new tokens attend exactly, with this many in the tree."""
         settings = self.settings
         if self.exact or (new > settings.block and settings.prefill == "exact"):
             return True
@@ -164,11 +163,11 @@ class TreeLayer(DynamicLayer):
         self.tally = self.tally.plus(first, new, rows)
 
     def grow(self, target: Tensor) -> None:
-        """Move tokens into the tree until it has `target` (B,) of each sequence, those after the first."""
+        """Move tokens into the tree until it has `target` (B,) of each sequence."""
         grow_together([self], target)
 
     def own_tree(self) -> None:
-        """Sequences that share a tree get one each."""
+        """Give sequences that share a tree their own."""
         batch = len(self.counts.tokens)
         if self.owner is None and len(self.tree.lengths) == batch:
             return
@@ -178,7 +177,7 @@ class TreeLayer(DynamicLayer):
         self.shares_tree = False
 
     def in_columns(self) -> tuple[Tensor, Tensor]:
-        """All keys and values (B, H, n, D) as they stood in the text; zeros where padding is not kept."""
+        """All keys and values (B, H, n, D) in text order; zeros for dropped padding."""
         rows = self.rows
         if not sum(self.tree.lengths) and rows.used == self.length:
             return rows.keys, rows.values
@@ -197,7 +196,7 @@ class TreeLayer(DynamicLayer):
 
         return spread(tree.keys, rows.keys), spread(tree.values, rows.values)
 
-    # What transformers asks of a cache layer
+    # Required by transformers
 
     @property
     def keys(self) -> Any:  # type: ignore[override]
@@ -221,9 +220,9 @@ class TreeLayer(DynamicLayer):
         self.forget()
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Forget the last columns, -tokens_to_remove of them: what is left is as if they had never come."""
+        """Remove the last -tokens_to_remove columns, exactly as if they had never been added."""
         if tokens_to_remove > 0:
-            raise ValueError(f"crop({tokens_to_remove}): the number of tokens to remove is given as a negative number")
+            raise ValueError(f"crop({tokens_to_remove}): it must be negative, the number of tokens to remove")
         if tokens_to_remove == 0 or not self.is_initialized:
             return
         length = max(0, self.length + tokens_to_remove)
@@ -238,14 +237,14 @@ class TreeLayer(DynamicLayer):
         self.grow(target)
 
     def in_tree_before(self, length: int) -> Tensor:
-        """(B,) tokens in the tree that stand before a column; on the CPU."""
+        """(B,) tokens in the tree before a column; on the CPU."""
         columns = self.tree.columns[:, 0].cpu()
         counts = ((columns < length) & (columns != NOWHERE)).sum(1)
         return counts[self.owner.cpu()] if self.owner is not None else counts.expand(len(self.counts.tokens))
 
     def take_back(self, target: Tensor) -> Tensor:
-        """Take out of the tree all pieces that are not whole below `target` (B,), back among the rows. -> (B,) tokens
-        that are left in the tree."""
+        """Move pieces that are not completely below `target` (B,) from the tree back to the rows. -> (B,) tokens left
+        in the tree."""
         self.own_tree()
         piece, lengths = self.settings.piece, self.counts.in_tree.tolist()
         starts = [min(had, int(t) // piece * piece) for had, t in zip(lengths, target, strict=True)]
@@ -264,7 +263,7 @@ class TreeLayer(DynamicLayer):
         return torch.tensor(starts, device=CPU)
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """The tree is shared by beams: only the few rows outside it are copied."""
+        """Beams share the tree: only the few rows outside it are copied."""
         if self.get_seq_length() > 0:
             self.choose(beam_idx)
 
@@ -278,8 +277,8 @@ class TreeLayer(DynamicLayer):
             self.choose(whole[indices])
 
     def choose(self, elements: Tensor) -> None:
-        """From here on, sequence i is what sequence elements[i] was."""
-        # Beam search hands over a view into a table of int32; the kernels read owners one beside the other.
+        """Replace sequence i by sequence elements[i]."""
+        # Beam search passes a strided view of int32; the kernels read contiguous owners.
         at = elements.to(self.device, torch.int64).contiguous()
         self.counts = self.counts.chosen(elements.cpu())
         self.rows.choose(at, self.counts.room)
@@ -291,7 +290,7 @@ class TreeLayer(DynamicLayer):
 
 
 class TreeStep:
-    """The newest columns of a layer, from `update` until all of them have been read: no other way leads there."""
+    """The newest columns of a layer, from `update` until they have been read: the only access to them."""
 
     def __init__(self, layer: TreeLayer, real: Tensor | None) -> None:
         self.layer, self.new, self.first = layer, layer.unread, layer.length - layer.unread
@@ -305,7 +304,7 @@ class TreeStep:
 
     @property
     def reads_all(self) -> bool:
-        """Whether the new tokens see every token as it is."""
+        """Whether the new tokens attend exactly."""
         reached = int(self.before.belongs(self.tokens_after(self.new)).max())
         return self.layer.reads_all(self.new, reached)
 
@@ -313,7 +312,7 @@ class TreeStep:
         return self.before.tokens + self.real[:, :read].sum(1)
 
     def parts(self) -> list[int]:
-        """Where the columns must be parted for each part to see the tree it would see if it came alone."""
+        """Where the columns must be split for each part to see the tree it would see if given alone."""
         reached = self.before.belongs(self.before.tokens[:, None] + self.real.cumsum(1))  # (B, q)
         changes = reached.diff(dim=1, prepend=self.before.belongs(self.before.tokens)[:, None]).any(0)
         return sorted({*(changes.nonzero()[:, 0] + 1).tolist(), self.new})
@@ -323,22 +322,22 @@ class TreeStep:
         self.layer.counts = self.layer.counts.with_tokens(self.tokens_after(read))
 
     def settle(self, read: int | None = None) -> None:
-        """Let the tree have what belongs in it, now that `read` columns (all of them) have been read."""
+        """Move due tokens into the tree after `read` columns (default: all) have been read."""
         read = self.new if read is None else read
         self.advance(read)
         self.layer.grow(self.layer.counts.due)
         self.layer.unread = self.new - read
 
     def leave_growth(self) -> None:
-        """All columns have been read. What belongs in the tree is moved there with that of the other layers."""
+        """Mark all columns as read. Due tokens move into the tree together with other layers'."""
         self.advance(self.new)
         self.layer.unread = 0
 
 
 def grow_together(layers: Sequence[TreeLayer], target: Tensor) -> None:
-    """Move tokens into the trees of layers that have seen the same columns, until each has `target` (B,) of them.
+    """Move tokens into the trees of layers that have seen the same columns, until each has `target` (B,).
 
-    They are ordered together: there are many small operations to it, as many for one layer as for all.
+    They are ordered together: this takes many small operations, as many for all layers as for one.
     """
     first, done = layers[0], layers[0].counts.in_tree
     if bool((target <= done).all()):

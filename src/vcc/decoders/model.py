@@ -1,4 +1,4 @@
-"""What a causal language model can do once it is wrapped."""
+"""The interface of a wrapped causal language model."""
 
 import functools
 import inspect
@@ -19,7 +19,7 @@ from vcc.errors import ModelError, UsageError
 
 @dataclass(frozen=True)
 class TreeReport:
-    """What a layer has read in the steps of one cache, per query token on average. Prefill is not counted."""
+    """What a layer read in the steps of one cache, per query token on average. Prefill is not counted."""
 
     rows: float
     keys: float  # that a dense layer would have read
@@ -46,7 +46,7 @@ class TreeDecoder:
         return DecoderConfig.from_dict(self.config.vcc)
 
     def enter_trees(self) -> None:
-        """Have the attention function that knows trees called, in place of the one that was asked for."""
+        """Use the attention function with trees in place of the requested one."""
         name = with_trees(self.config._attn_implementation)
         for module in self.modules():  # type: ignore[attr-defined]
             own = module.__dict__.get("config")
@@ -60,7 +60,7 @@ class TreeDecoder:
     def new_cache(self, record: bool = True) -> TreeCache:
         """An empty cache: a tree for each layer that sees all tokens, transformers' own for the others.
 
-        On a GPU, steps of one token are recorded as a CUDA graph; `record=False` runs each of them anew.
+        On a GPU, steps of one token are recorded as a CUDA graph unless `record=False`.
         """
         return TreeCache.empty(self.config, self.vcc, record=record)
 
@@ -85,14 +85,14 @@ class TreeDecoder:
         return output
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """As Hugging Face's `generate`, with a cache of trees unless another cache is asked for."""
+        """Hugging Face's `generate` with a cache of trees, unless another cache is requested."""
         settings = kwargs.get("generation_config") or self.generation_config  # type: ignore[attr-defined]
         asked = kwargs.get("cache_implementation", getattr(settings, "cache_implementation", None))
         caching = kwargs.get("use_cache", getattr(settings, "use_cache", None))
         if kwargs.get("past_key_values") is None and asked in (None, "dynamic") and caching is not False:
             kwargs["past_key_values"] = cache = self.new_cache()
             kwargs.pop("cache_implementation", None)
-            if getattr(settings, "is_assistant", False):  # its guesses are taken back: sliding windows must keep more
+            if getattr(settings, "is_assistant", False):  # its guesses are cropped: sliding windows must keep more
                 cache.activate_past_recording()
         return super().generate(*args, **kwargs)  # type: ignore[misc]
 
@@ -106,29 +106,29 @@ class TreeDecoder:
     def read(self, ids: Any, chunk: int = 4096, leaves: str | None = None) -> KeptDocument:
         """Read a text (n,) or (1, n) once; questions continue from it, `document.ask(question_ids)`.
 
-        It goes through the model `chunk` tokens at a time. `leaves="cpu"` keeps the trees' tokens in the computer's
-        memory and only their means with the model.
+        It is read `chunk` tokens at a time. `leaves="cpu"` keeps the trees' tokens in CPU memory and only their means
+        on the model's device.
         """
         return KeptDocument.read(self, ids, chunk, leaves)
 
     def load_document(self, path: str | Path, leaves: str | None = None, verify: bool | None = None) -> KeptDocument:
-        """Load a document that this model has read and `document.save` has written.
+        """Load a document that this model read and `document.save` wrote.
 
-        The trees' tokens stay on disk, mapped into memory, or go to the "cpu" or the model's "device"; by default they
-        go to a GPU if the model is on one. Everything is checked except the tokens of files beyond 256 MiB;
-        `verify=True` checks these too.
+        The trees' tokens stay memory-mapped on "disk", or go to the "cpu" or the model's "device"; by default they go
+        to a GPU if the model is on one. Everything is verified except the tokens of files over 256 MiB; `verify=True`
+        verifies these too.
         """
         return KeptDocument.load(self, Path(path), leaves, verify)
 
     def vcc_report(self) -> tuple[TreeReport, ...]:
-        """What each layer with a tree has read in the steps of the last cache; empty before the first."""
+        """What each layer with a tree read in the steps of the last cache; empty before the first."""
         cache = self.__dict__.get("last_cache")
         tallies = [layer.tally for layer in cache.trees if layer.tally.queries] if cache is not None else []
         return tuple(TreeReport(float(tally.read) / tally.queries, tally.keys / tally.queries) for tally in tallies)
 
     @staticmethod
     def forward_like(hf_class: Any) -> Any:
-        """A forward with the signature of Hugging Face's, which `generate` and trainers look at."""
+        """A forward with Hugging Face's signature, which `generate` and trainers inspect."""
         signature = inspect.signature(hf_class.forward)
 
         @functools.wraps(hf_class.forward)
@@ -142,7 +142,7 @@ class TreeDecoder:
 
 
 def check_decoder(model: Any) -> None:
-    """Reject a model that keeps no keys and values of all tokens to put into a tree."""
+    """Raise if no layer keeps the keys and values of all tokens."""
     config = model.config
     kinds = [type(layer) for layer in DynamicCache(config=config).layers]
     if all(getattr(kind, "is_sliding", False) for kind in kinds):

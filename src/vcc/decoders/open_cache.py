@@ -1,8 +1,8 @@
-"""The cache that a wrapped model is reading in this thread, for the attention function to find its layer in.
+"""The cache that a wrapped model is using in this thread, where the attention function finds its layer.
 
-transformers hands the attention function a module, queries and keys, but not the cache. The wrapped model's forward
-receives the cache and notes it here. A context variable is right for threads, for an assistant model and after an
-exception; a hook on the attention modules would have to pass on what it sees in the same way.
+transformers passes the attention function a module, queries and keys, but not the cache. The wrapped model's forward
+receives the cache and sets it here. A context variable works with threads, with an assistant model and after an
+exception; a hook on the attention modules would need the same.
 """
 
 from collections.abc import Iterator

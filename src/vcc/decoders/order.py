@@ -1,6 +1,6 @@
-"""`order_by_key`: similar keys side by side, so that a segment's mean stands for all of them.
+"""`order_by_key`: similar keys side by side, so a segment's mean represents all of them.
 
-By position, a token that many attend to (a sink) would be averaged with neighbours that nobody attends to, and be lost.
+By position, a token with much attention (a sink) would be averaged with neighbours that have none, and be lost.
 """
 
 import torch
@@ -8,18 +8,18 @@ from torch import Tensor
 
 from vcc.core.rows import sum_dtype
 
-SQUARINGS = 3  # the eighth power of the products of keys: the axis need only be good enough to split along
+SQUARINGS = 3  # the eighth power of the products of keys: the axis only has to be good enough for splitting
 
 
 def order_by_key(keys: Tensor, leaf: int) -> Tensor:
-    """The order of keys (..., n, D) in which every `leaf` neighbours are alike, as a permutation (..., n).
+    """An order of keys (..., n, D) in which each leaf's keys are similar, as a permutation (..., n).
 
-    Keys are split at the median along their main axis, and each half again, until a part is one leaf. Parts are whole
-    numbers of leaves, as equal as can be; only the last leaf may be short. The same keys give the same order.
+    Keys are split at the median along their main axis, and each half again, until a part is one leaf. Parts have whole
+    numbers of leaves, as equal as possible; only the last leaf may be short. The order is deterministic.
     """
     n = keys.shape[-2]
     flat = keys.detach().reshape(-1, n, keys.shape[-1])  # (G, n, D)
-    if flat.dtype == torch.float16:  # squares of keys would be too large for it
+    if flat.dtype == torch.float16:  # squares of keys would overflow
         flat = flat.float()
     order = torch.arange(n, device=keys.device).expand(len(flat), n).contiguous()
     parts = [(0, n)]
@@ -40,7 +40,7 @@ def order_by_key(keys: Tensor, leaf: int) -> Tensor:
 
 
 def along_main_axis(keys: Tensor) -> Tensor:
-    """Where keys (..., n, D) lie along the direction in which they differ most, (..., n), up to a factor.
+    """The coordinates of keys (..., n, D) along their main axis, (..., n), up to a factor.
 
     Power iteration with the products of all pairs of keys, or of all pairs of coordinates where these are fewer: the
     keys themselves are read but a few times, in the type they came in. It starts from the coordinate that varies most,

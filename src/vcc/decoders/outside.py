@@ -1,7 +1,6 @@
-"""`OutsideRows`: the tokens that a layer keeps outside its tree, in storage that is written in place.
+"""`OutsideRows`: the tokens that a layer keeps outside its tree, in storage written in place.
 
-A recorded step writes to fixed addresses, so the storage has room for the tokens that may come before the next ones
-join the tree.
+A recorded step writes to fixed addresses, so the storage has room for all tokens until the next ones join the tree.
 """
 
 from dataclasses import dataclass
@@ -9,16 +8,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-LEAST_ROOM = 256  # rows; more are made room for by doubling, so that few steps are recorded anew
+LEAST_ROOM = 256  # rows; storage grows by doubling, so steps are rarely recorded again
 
 
 @dataclass(frozen=True)
 class RowStorage:
-    """Memory for M tokens of B sequences. It is never shared by two layers."""
+    """Memory for M tokens of B sequences, never shared by layers."""
 
     keys: Tensor  # (B, H, M, D)
     values: Tensor
-    columns: Tensor  # (B, M) where each token stands in its sequence
+    columns: Tensor  # (B, M) the place of each token in its sequence
     live: Tensor  # (B, M) which rows hold real tokens; False where there is no row
     writable: bool  # False: made by others, possibly in inference mode or with a gradient; it is replaced, not written
 
@@ -28,7 +27,7 @@ class RowStorage:
 
 
 class OutsideRows:
-    """Tokens in the order of the text. Padding has a row too until rows move, but it is not live.
+    """Tokens in text order. Padding has rows too until rows move, but they are not live.
 
     `keys`, `values`, `columns` and `live` are views of the rows in use.
     """
@@ -40,7 +39,7 @@ class OutsideRows:
 
     @classmethod
     def none(cls, keys: Tensor, values: Tensor) -> "OutsideRows":
-        """No rows, for keys and values like these (B, H, n, D)."""
+        """Empty rows for keys and values like these (B, H, n, D)."""
         columns = torch.zeros(len(keys), 0, dtype=torch.int64, device=keys.device)
         return cls(keys[:, :, :0], values[:, :, :0], columns, columns.bool())
 
@@ -94,11 +93,11 @@ class OutsideRows:
             self.replace(keys, values, columns, live, most)
 
     def appended_by_graph(self, column: int) -> None:
-        """A recorded step has written the key and value of one real token of each sequence after the last row."""
+        """Count the row that a recorded step has written: one real token of each sequence."""
         self.used, self.unlabelled, self.next_column = self.used + 1, self.unlabelled + 1, column + 1
 
     def make_room(self, most: int) -> None:
-        """Have storage in which a row can be written, if there may be more, up to `most`."""
+        """Make room for another row, up to `most`."""
         if not self.storage.writable or self.used == self.storage.room:
             self.replace(*self.parts, most, spare=1)
 
@@ -112,19 +111,19 @@ class OutsideRows:
             self.storage = RowStorage(storage.keys, storage.values, storage.columns, live, writable=False)
 
     def keep(self, kept: Tensor, most: int) -> None:
-        """Only the rows `kept` (B, m) stay, in their order; where others keep more, rows that are not live follow."""
+        """Keep only the rows `kept` (B, m), in order; shorter sequences are filled with rows that are not live."""
         count = int(kept.sum(1).max()) if kept.numel() else 0
         place = (~kept).sort(dim=1, stable=True).indices[:, :count]
         keys, values = take_rows(self.keys, place), take_rows(self.values, place)
         self.replace(keys, values, self.columns.gather(1, place), kept.gather(1, place), most)
 
     def choose(self, elements: Tensor, most: int) -> None:
-        """From here on, sequence i is what sequence elements[i] was."""
+        """Replace sequence i by sequence elements[i]."""
         keys, values, columns, live = (part.index_select(0, elements) for part in self.parts)
         self.replace(keys, values, columns, live, most)
 
     def put_back(self, keys: Tensor, values: Tensor, columns: Tensor, live: Tensor) -> None:
-        """Add tokens that stand before some of the rows; those that are not live fill up."""
+        """Insert tokens that precede some of the rows; the rest is filled with rows that are not live."""
         order = torch.cat([self.columns, columns], 1).sort(dim=1, stable=True).indices
         self.replace(
             take_rows(torch.cat([self.keys, keys], 2), order),
@@ -135,7 +134,7 @@ class OutsideRows:
         )
 
     def replace(self, keys: Tensor, values: Tensor, columns: Tensor, live: Tensor, most: int, spare: int = 0) -> None:
-        """These rows in place of all others, in the same storage if it serves; with room for more up to `most`."""
+        """Replace all rows, in the same storage if possible, with room for up to `most`."""
         batch, count = live.shape
         if count > most or has_gradient(keys, values):
             self.storage = RowStorage(keys, values, columns, live, writable=False)
@@ -173,6 +172,6 @@ def has_gradient(*tensors: Tensor) -> bool:
 
 
 def take_rows(rows: Tensor, place: Tensor) -> Tensor:
-    """Of rows (B, H, m, D), those at place (B, k), the same for every head."""
+    """The rows of (B, H, m, D) at place (B, k), the same for every head."""
     index = place[:, None, :, None].expand(-1, rows.shape[1], -1, rows.shape[3])
     return rows.gather(2, index)

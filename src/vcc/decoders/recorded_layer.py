@@ -1,7 +1,7 @@
-"""`RecordedLayer`: the device's half of a step of a `TreeLayer`.
+"""`RecordedLayer`: the device part of a step of a `TreeLayer`.
 
-It writes to the layer's storage and reads all of it, at addresses and in shapes that do not change, and counts nothing:
-counting is Python's half, which a graph leaves out.
+It writes to the layer's storage and reads all of it, with fixed addresses and shapes. Counting is the Python part,
+which a graph leaves out.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from vcc.decoders.layer import TreeLayer
 
 @dataclass(frozen=True)
 class StepState:
-    """What changes from step to step, the same for all layers; on the device, written in place."""
+    """What changes between steps, the same for all layers; on the device, written in place."""
 
     place: Tensor  # (1,) the row that the new token gets
     live: Tensor  # (B, M) rows that hold tokens
@@ -36,7 +36,7 @@ class StepState:
         )
 
     def load(self, layer: TreeLayer) -> None:
-        """Take over what a layer has come to."""
+        """Copy the state of a layer."""
         self.live.copy_(layer.rows.labelled().live)
         every = torch.arange(len(self.live), device=self.live.device) % len(layer.tree.lengths)
         self.owner.copy_(every if layer.owner is None else layer.owner)
@@ -44,7 +44,7 @@ class StepState:
 
 
 class RecordedLayer(DynamicLayer):
-    """A layer of the cache that the recorded forward is given."""
+    """A layer of the cache that the recorded forward uses."""
 
     def __init__(self, layer: TreeLayer, state: StepState) -> None:
         self.rows, self.tree, self.settings = layer.rows.storage, layer.tree, layer.settings
@@ -79,7 +79,7 @@ class RecordedLayer(DynamicLayer):
                 grouped, self.rows.keys, self.rows.values, state.live, self.tree, state.owner, budget[0], scaling,
                 state.node_counts,
             )  # fmt: skip
-        else:  # nothing is recorded there, but a graph's part can be played
+        else:  # nothing is recorded there, but the same work can run
             visible = state.live[:, None, None].expand(-1, 1, grouped.shape[2], -1)
             output = attend_tree(
                 grouped[:, :, None], self.rows.keys, self.rows.values, visible, self.tree, state.owner, self.settings,

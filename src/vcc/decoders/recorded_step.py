@@ -1,7 +1,7 @@
-"""A step of one token as a CUDA graph: Python, which takes many times as long as the kernels, need not run again.
+"""A step of one token as a CUDA graph, without Python, which takes many times as long as the kernels.
 
-Recording is the same for all models. What differs is what stays in place while a text is written: for encoder-decoders
-`StepCache` here, for causal models `causal_steps.py`.
+Recording is the same for all models. What stays in place while a text is generated differs: `StepCache` here is for
+encoder-decoders, `causal_steps.py` for causal models.
 """
 
 from collections.abc import Callable
@@ -16,13 +16,13 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 from vcc.cuda_graph import record, warn_not_recorded
 from vcc.decoders.use_kernels import why_no_kernel
 
-# What `generate` gives a step, if nothing is asked that the graph does not compute.
+# Arguments of `generate`'s steps; any other needs something that the graph does not compute.
 GIVEN = {"decoder_input_ids", "past_key_values", "encoder_outputs", "attention_mask"}
 GIVEN |= {"vip_mask", "use_cache", "return_dict"}  # the first of these is for the encoder, which has run
 
 
 def is_step(given: dict[str, Any], ids: str, known: set[str]) -> bool:
-    """Whether the arguments of a forward are one token for each sequence, with nothing asked but what is known."""
+    """Whether a forward has one token per sequence and only known arguments."""
     tokens = given.get(ids)
     asked = {name for name, value in given.items() if value is not None and value is not False}
     alone = asked <= known and given.get("return_dict") is not False
@@ -37,12 +37,12 @@ class RecordedStep:
         self.refused = False  # whether recording has failed
 
     def record(self, work: Callable[[dict[str, Tensor]], Tensor], given: dict[str, Tensor]) -> None:
-        """Record `work`, which gives logits for inputs like those `given`."""
+        """Record `work`, which computes logits for inputs like those `given`."""
         with torch.inference_mode(False):  # what is made in that mode could not be written to outside of it
             self.inputs = {name: tensor.clone() for name, tensor in given.items()}
         try:
             self.graph, self.logits = record(lambda: work(self.inputs))
-        except RuntimeError as error:  # something waited for the device
+        except RuntimeError as error:  # an operation waited for the device
             self.refused = True
             warn_not_recorded("steps are", error)
 
@@ -57,7 +57,7 @@ class RecordedStep:
 
 
 class StepCache(EncoderDecoderCache):
-    """Room for what is written and, for what is read, the caches given; from the second step on, steps are replayed."""
+    """A static cache for the decoder's tokens, the given one for the encoder's; replays from the second step on."""
 
     is_compileable = False  # `generate` would compile the steps; they are recorded
 
@@ -67,7 +67,7 @@ class StepCache(EncoderDecoderCache):
         self.recorded = RecordedStep()
 
     def can_step(self, given: dict[str, Any]) -> bool:
-        """Whether a forward call is a step of one token, with nothing else asked of it."""
+        """Whether a forward is a plain step of one token."""
         if self.recorded.refused or not is_step(given, "decoder_input_ids", GIVEN):
             return False
         if self.recorded.graph is not None:
@@ -75,7 +75,7 @@ class StepCache(EncoderDecoderCache):
         return len(self.is_updated) == len(self) and all(self.is_updated.values()) and self.can_record()
 
     def can_record(self) -> bool:
-        """Whether all that runs is on a CUDA device and never waits for it."""
+        """Whether everything runs on a CUDA device without waiting for it."""
         return all(
             layer.device.type == "cuda"
             and not layer.reads_all(1, layer.tree.longest)
@@ -104,8 +104,8 @@ class StepCache(EncoderDecoderCache):
         slots = torch.arange(self.written[0].max_cache_len, device=ids.device).expand(len(ids), -1)
 
         def work(inputs: dict[str, Tensor]) -> Tensor:
-            # The trees know which tokens are padding; a mask would be looked at, and looking waits for the device.
-            # Without a mask of what is written BART would ask for its length, and asking waits as well.
+            # The trees know which tokens are padding; reading a mask would wait for the device.
+            # Without a mask for the decoder, BART would read the cache's length, which waits as well.
             fixed = {**given, **inputs, "attention_mask": None}
             return forward(**fixed, decoder_attention_mask=(slots <= lengths[0]).long()).logits
 
@@ -113,7 +113,7 @@ class StepCache(EncoderDecoderCache):
         self.recorded.record(work, {"decoder_input_ids": ids})
         for length, was in zip(lengths, before, strict=True):
             length.copy_(was)
-        self.rows = []  # a token reads the same number at every step
+        self.rows = []  # every step reads the same number
         for layer, tally in zip(self.trees, counted, strict=True):
             read = float(layer.tally.read - tally.read) / max(1, layer.tally.queries - tally.queries)
             self.rows.append(read)

@@ -1,5 +1,4 @@
-"""The wrapped classes of a decoder family, made from its row when the family is first used, and entered into
-transformers' Auto classes."""
+"""Make the wrapped classes of a decoder family at first use, and register them with the Auto classes."""
 
 from typing import Any
 
@@ -16,14 +15,14 @@ WRAPPED: dict[type, Any] = {}  # Hugging Face's classes -> ours
 
 
 def register_type(model_type: str | None) -> None:
-    """Register the family of a model type, "llama" or "vcc-llama"; a type that is not in the table is ignored."""
+    """Register the family of a model type, "llama" or "vcc-llama"; unknown types are ignored."""
     family = find_decoder(model_type)
     if family is not None:
         register(family)
 
 
 def register(family: DecoderFamily) -> None:
-    """Make the wrapped class of a family and enter it into the Auto classes, once."""
+    """Make the wrapped class of a family and register it with the Auto classes, once."""
     hf_config = configuration_auto.CONFIG_MAPPING[family.model_type]
     if hf_config in WRAPPED:
         return

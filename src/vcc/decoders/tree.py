@@ -1,7 +1,7 @@
-"""`KeyTree`: keys and values that never change, ordered, with the means of their segments above them.
+"""`KeyTree`: ordered keys and values with the means of their segments.
 
-`core.tree.SegmentTree` keeps differences in float32, because layers add to its nodes. Nothing is ever added here:
-tokens stay as the model made them, in its own type, and are read back bit for bit.
+`core.tree.SegmentTree` keeps differences in float32, because layers add to its nodes. Here nothing is added: tokens
+keep the model's dtype and are read back bit for bit.
 """
 
 import math
@@ -37,18 +37,18 @@ class KeyTree:
 
     @cached_property
     def node_counts(self) -> Tensor:
-        """(E,) nodes of the coarsest scale that each sequence has; on the device of the means."""
+        """(E,) nodes of each sequence at the coarsest scale; on the device of the means."""
         counts = [length // self.scales[0] for length in self.lengths]
         return torch.tensor(counts, dtype=torch.int32, device=self.key_means[0].device)
 
     @property
     def spread_rows(self) -> float:
-        """What a node's spread is in rows: a row is a key and a value."""
+        """The size of a node's spread in rows; a row is a key and a value."""
         return self.spreads[0].shape[3] / (self.keys.shape[3] + self.values.shape[3])
 
     @cached_property
     def in_reach(self) -> bool:
-        """Whether the device of the means can read the tokens itself: they are on it, or in pinned memory."""
+        """Whether the device of the means can read the tokens: they are on it or in pinned memory."""
         here = self.key_means[0].device
         return all(part.device == here or part.is_pinned() for part in (self.keys, self.values))
 
@@ -57,7 +57,7 @@ class KeyTree:
         return max(self.lengths)
 
     def real_nodes(self) -> Tensor | None:
-        """(E, v) which of the first v nodes of the coarsest scale hold tokens, v being the most; None: all."""
+        """(E, v) which of the first v nodes of the coarsest scale hold tokens; v is the maximum. None: all."""
         if min(self.lengths) == self.longest:
             return None
         nodes = torch.arange(self.longest // self.scales[0], device=self.node_counts.device)
@@ -65,8 +65,8 @@ class KeyTree:
 
 
 def empty_tree(scales: tuple[int, ...], keys: Tensor, leaves_on: torch.device, spread: int) -> KeyTree:
-    """A tree of no tokens for keys like these (B, H, n, D), which it will keep on a device of their own, with at most
-    `spread` numbers for how far the keys of a node are from their mean."""
+    """An empty tree for keys like these (B, H, n, D), which may be kept on another device, with at most `spread`
+    numbers per node for the spread of its keys."""
     none = keys[:, :, :0]
     means, leaves = (none,) * (len(scales) - 1), none.to(leaves_on)
     columns = torch.zeros(none.shape[:3], dtype=torch.int32, device=leaves_on)
@@ -75,7 +75,7 @@ def empty_tree(scales: tuple[int, ...], keys: Tensor, leaves_on: torch.device, s
 
 
 def select(tree: KeyTree, elements: Tensor, in_place: bool = False) -> KeyTree:
-    """The sequences `elements` (B,) of a tree, as a tree; in the same storage if asked and if there are as many."""
+    """The sequences `elements` (B,) of a tree as a tree; in the same storage if requested and equally many."""
 
     def taken(values: Tensor) -> Tensor:
         found = values.index_select(0, elements.to(values.device))
@@ -94,9 +94,9 @@ def select(tree: KeyTree, elements: Tensor, in_place: bool = False) -> KeyTree:
 
 
 def in_order_of_columns(tree: KeyTree, element: Tensor, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Tokens [start, stop) of some sequences (e,) as they stood in the text: keys, values (e, H, n, D), columns (e, n).
+    """Tokens [start, stop) of some sequences (e,) in text order: keys, values (e, H, n, D), columns (e, n).
 
-    `start` is where a piece starts: pieces lie one after the other, only inside of one are tokens reordered.
+    `start` is the start of a piece: tokens are reordered only inside pieces.
     """
     element = element.to(tree.keys.device)
     columns, back = tree.columns[element, :, start:stop].sort(2)
@@ -108,11 +108,11 @@ def write_tokens(
     tree: KeyTree, element: Tensor, start: int, tokens: tuple[Tensor, Tensor, Tensor], order: Tensor | None, piece: int,
     in_place: bool,
 ) -> KeyTree:  # fmt: skip
-    """The tree in which sequences `element` (e,) go on at `start` with tokens in the order of the text: keys and values
-    (e, H, n, D), columns (e, n). In the tree they stand in `order` (e, H, n).
+    """The tree with sequences `element` (e,) continued at `start` by tokens in text order: keys and values
+    (e, H, n, D), columns (e, n). In the tree they are in `order` (e, H, n).
 
-    `in_place`: the storage belongs to this tree alone; it is written to if it is large enough. Storage that is made has
-    room up to the next whole piece.
+    `in_place`: only this tree uses the storage; it is written if it is large enough. New storage has room up to the
+    next whole piece.
     """
     keys, values, columns = tokens
     columns = columns[:, None].expand(keys.shape[:3])
@@ -129,7 +129,7 @@ def write_tokens(
         target, begin = old, start // scale
         if not fits:
             shape = (*old.shape[:2], room // scale, *old.shape[3:])
-            pinned = old.device.type == "cpu" and tree.key_means[0].is_cuda  # kernels of the GPU read it there
+            pinned = old.device.type == "cpu" and tree.key_means[0].is_cuda  # GPU kernels read it there
             with torch.inference_mode(False):  # what is made in that mode could not be written to outside of it
                 target = torch.full(shape, empty, dtype=old.dtype, device=old.device, pin_memory=pinned)
             kept = min(room // scale, old.shape[2], begin if all_of_them else old.shape[2])
@@ -154,7 +154,7 @@ def write_tokens(
 
 
 def trimmed(tree: KeyTree) -> KeyTree:
-    """The tree in storage of no more room than its longest sequence fills."""
+    """The tree with storage trimmed to its longest sequence."""
     nodes = [tree.longest // scale for scale in tree.scales]
     return replace(
         tree,
@@ -168,14 +168,14 @@ def trimmed(tree: KeyTree) -> KeyTree:
 
 
 def cut_back(tree: KeyTree, lengths: tuple[int, ...]) -> KeyTree:
-    """The tree without all tokens from `lengths` on, where pieces start. Its storage stays as it is."""
+    """The tree without the tokens from `lengths` on, where pieces start, in the same storage."""
     ends = torch.tensor(lengths, device=tree.columns.device)[:, None, None]
     gone = torch.arange(tree.columns.shape[2], device=tree.columns.device) >= ends
     return replace(tree, columns=tree.columns.masked_fill(gone, NOWHERE), lengths=lengths)
 
 
 def order_of_pieces(keys: Tensor, piece: int, scales: tuple[int, ...]) -> Tensor:
-    """(e, H, n): the order of keys (e, H, n, D), found piece by piece; what is left over is a piece of its own."""
+    """(e, H, n) the order of keys (e, H, n, D), by pieces; the remainder is a piece."""
     n = keys.shape[2]
     whole = n // piece * piece
     parts = []
@@ -206,13 +206,13 @@ def segment_means(tokens: Tensor, scale: int) -> Tensor:
 
 
 def segment_spreads(keys: Tensor, scale: int, count: int) -> Tensor:
-    """(e, H, n, D) -> (e, H, n / s, G): the variance of the keys of a segment, of features that are alike together."""
+    """(e, H, n, D) -> (e, H, n / s, G): the variance of a segment's keys, summed over groups of features."""
     variances = keys.unflatten(2, (keys.shape[2] // scale, scale)).var(3, correction=0).to(sum_dtype(keys.dtype))
     return (grouped(variances, count) * (count / keys.shape[3])).to(keys.dtype)
 
 
 def groups(width: int, wanted: int) -> int:
-    """Into how many groups the features of a head are put: at most as many as wanted, all of one size."""
+    """The number of groups of a head's features: at most as many as wanted, all of one size."""
     return math.gcd(width // 2, wanted) if wanted and width % 2 == 0 else min(wanted, 1)
 
 
@@ -226,5 +226,5 @@ def grouped(features: Tensor, count: int) -> Tensor:
 
 
 def take_tokens(tokens: Tensor, index: Tensor) -> Tensor:
-    """Of tokens (e, H, n, D), those at index (e, H, k)."""
+    """The tokens of (e, H, n, D) at index (e, H, k)."""
     return tokens.gather(2, index[..., None].expand(-1, -1, -1, tokens.shape[3]))

@@ -1,4 +1,4 @@
-"""Whether the Triton kernels of one step can run, and running them."""
+"""Check whether the Triton kernels of a step can run, and run them."""
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ def why_no_kernel(query: Tensor, tree: KeyTree, settings: DecoderConfig) -> str 
     """Why queries (B, heads, q, D) cannot go through the kernels; None if they can."""
     width = query.shape[-1]
     if query.shape[2] != 1:
-        return f"{query.shape[2]} tokens are given at once; the kernels take one"
+        return f"{query.shape[2]} tokens are given; the kernels take one"
     if settings.budget is None or len(settings.scales) != 2:
         return "the kernels open a fixed number of nodes of one scale"
     if not tree.in_reach:
@@ -41,7 +41,7 @@ def step_by_kernel(layer: TreeLayer, query: Tensor, scaling: float) -> tuple[Ten
     settings, rows = layer.settings, layer.rows.labelled()
     assert settings.budget is not None
     grouped = query.view(batch, rows.keys.shape[1], -1, width)
-    # All of the storage, as a recorded step must read it: recorded or not, the same sums are summed.
+    # All of the storage, like a recorded step: recorded or not, the sums are the same.
     output = step_kernel(
         grouped, rows.keys, rows.values, rows.live, layer.tree, layer.owner, settings.budget[0], scaling
     )
@@ -49,7 +49,7 @@ def step_by_kernel(layer: TreeLayer, query: Tensor, scaling: float) -> tuple[Ten
 
 
 def rows_read(counts: TokenCounts, tree: KeyTree) -> Tensor:
-    """(B,) rows that one token reads; on the CPU, so that nothing waits for the device."""
+    """(B,) rows that one token reads; on the CPU, without waiting for the device."""
     settings = counts.settings
     assert settings.budget is not None
     nodes = counts.in_tree // settings.leaf

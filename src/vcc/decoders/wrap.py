@@ -18,15 +18,13 @@ Model = TypeVar("Model", bound=PreTrainedModel)
 
 
 def wrap_decoder(model: Model, config: DecoderConfig) -> Model:
-    """A causal language model that keeps its keys and values in trees, sharing its weights with `model`."""
+    """A causal language model that keeps its keys and values in trees and shares its weights with `model`."""
     model = unwrap_decoder(model)
     register_type(getattr(getattr(model, "config", None), "model_type", None))
     if type(model) not in WRAPPED:
         check_latent(model)
         known = ", ".join(family.causal_lm for family in DECODERS)
-        raise ModelError(
-            f"cannot put a tree under {type(model).__name__}; the decoders that can be wrapped are {known}"
-        )
+        raise ModelError(f"cannot wrap {type(model).__name__}; the decoders that can be wrapped are {known}")
     check_decoder(model)
 
     def change(copied: Any) -> None:
@@ -38,7 +36,7 @@ def wrap_decoder(model: Model, config: DecoderConfig) -> Model:
 
 
 def unwrap_decoder(model: Model) -> Model:
-    """The untouched Hugging Face model, sharing its weights; a model that is not wrapped comes back as it is."""
+    """The untouched Hugging Face model, which shares its weights; other models are returned as they are."""
 
     def change(copied: Any) -> None:
         copied.__dict__.pop("last_cache", None)
@@ -49,7 +47,7 @@ def unwrap_decoder(model: Model) -> Model:
 
 
 def rename_attention(model: Any, rename: Callable[[str | None], str | None]) -> None:
-    """Choose other attention functions in place, without the checks that a public setter makes."""
+    """Set other attention functions in place, without the checks of the public setter."""
     for config in configs(model):
         config._attn_implementation_internal = rename(config._attn_implementation)
 

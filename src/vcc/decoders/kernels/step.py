@@ -1,5 +1,5 @@
-"""One token's attention over a tree, by the kernels of `tiles.py`: static shapes, and nothing waits for the device, so
-that it can be captured in a CUDA graph. Imported only where Triton is."""
+"""One token's attention over a tree, with the kernels of `tiles.py`: static shapes and no waiting for the device, so it
+can be captured in a CUDA graph. Needs Triton."""
 
 import math
 from typing import Any
@@ -13,11 +13,11 @@ from vcc.decoders.attend import SPREAD
 from vcc.decoders.kernels import tiles
 from vcc.decoders.tree import KeyTree
 
-NODES = 128  # of a stretch; keys of that many rows fit the registers of a program
+NODES = 128  # of a stretch; this many keys fit the registers of a program
 ROWS = 64  # tokens of a stretch
 PARTS = 64  # stretches that are joined at a time
-LEAST = 16  # that a product of matrices takes
-TILE = 16384  # shares that the program that chooses keeps in registers; more are read again in every round
+LEAST = 16  # rows of a matrix product
+TILE = 16384  # shares that the choosing program keeps in registers; more are read again in every round
 
 
 def step_kernel(
@@ -33,7 +33,7 @@ def step_kernel(
 ) -> Tensor:
     """Attention of query (B, H, g, D) over rows (B, H, m, D) that are live (B, m) and a tree of two scales.
 
-    `wanted` nodes are opened by each KV head. Sequence b reads sequence owner[b] of the tree, owner being (B,); without
+    `wanted` nodes are opened by each KV head. Sequence b reads sequence owner[b] of the tree, with owner (B,); without
     owners its own, or the only one there is. `node_counts` (E,) replace the tree's own. -> (B, H, g, D).
     """
     batch, heads, group, width = query.shape
@@ -42,7 +42,7 @@ def step_kernel(
     wanted = min(wanted, nodes)
     plus = math.log(leaf)
     above, beside, below = (triton.cdiv(a, b) for a, b in ((nodes, NODES), (rows, ROWS), (wanted * leaf, ROWS)))
-    stretches = above + beside + below  # in this order: the first two are all that attention is shared among
+    stretches = above + beside + below  # in this order: attention is shared among the first two
     shape = {"HEADS": heads, "GROUP": group, "VIPS": max(LEAST, triton.next_power_of_2(group)), "D": width}
     owned: Any = {"OWNED": owner is not None, "BLOCK": NODES}
     new: Any = {"dtype": sum_dtype(query.dtype), "device": query.device}
@@ -84,7 +84,7 @@ def step_kernel(
 
 
 def choose(shares: Tensor, opened: Tensor, wanted: int, most: int = TILE) -> None:
-    """Into opened (R, wanted) the places of the largest of shares (R, n stretches); their shares become -2."""
+    """Write the places of the largest of shares (R, n stretches) to opened (R, wanted); their shares become -2."""
     count = shares.shape[1]
     tile = max(1024, triton.next_power_of_2(count)) if count <= most else most // 2  # reading again takes registers too
     tiles.choose_nodes[(len(shares),)](
@@ -94,5 +94,5 @@ def choose(shares: Tensor, opened: Tensor, wanted: int, most: int = TILE) -> Non
 
 
 def with_rows_together(tokens: Tensor) -> Tensor:
-    """Tokens (B, H, m, D) of which each head's lie one after the other; a part of a longer storage is not copied."""
+    """Tokens (B, H, m, D) with each head's contiguous; a part of longer storage is not copied."""
     return tokens if tokens.stride()[2:] == (tokens.shape[3], 1) else tokens.contiguous()

@@ -1,8 +1,8 @@
 """The kernels of one step, five launches: sums and rows, shares, the choice, nodes and leaves, and their join.
 
-A program has one KV head of one sequence, and a stretch of its nodes or rows. The heads of the group, which share the
-keys, are padded to 16 so that products of matrices serve them. Scores of nodes are found anew wherever they are needed:
-the means are few, and stay in the cache of the device. What is written of a node is its share of the attention.
+A program handles one KV head of one sequence and a stretch of its nodes or rows. The group's query heads, which share
+the keys, are padded to 16 for matrix products. Scores of nodes are recomputed where needed: the means are few and stay
+in the device's cache. Only a node's share of the attention is written.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -10,7 +10,7 @@ the means are few, and stay in the cache of the device. What is written of a nod
 import triton
 import triton.language as tl
 
-# Sizes that grow with the text. None of them tells the compiler what is aligned, so one kernel serves all.
+# Sizes that grow with the text, without alignment hints: one kernel serves all.
 SIZES = ["elements", "nodes", "rows", "tokens", "above", "beside", "below", "wanted", "stretches", "columns"]
 
 
@@ -24,7 +24,7 @@ def queries(q, head, GROUP: tl.constexpr, VIPS: tl.constexpr, D: tl.constexpr):
 @triton.jit
 def squares(q, head, GROUP: tl.constexpr, VIPS: tl.constexpr, D: tl.constexpr, F: tl.constexpr, ROOM: tl.constexpr):
     """(VIPS, ROOM): of the group's queries, summed over the features of each of F groups; zeros beyond them."""
-    SIDE: tl.constexpr = D // 2 // F  # a group has as many neighbours in each half
+    SIDE: tl.constexpr = D // 2 // F  # neighbours of a group in each half
     vip, f, i = tl.arange(0, VIPS)[:, None, None], tl.arange(0, ROOM)[None, :, None], tl.arange(0, D // F)[None, None]
     d = i // SIDE * (D // 2) + f * SIDE + i % SIDE
     some = tl.load(q + (head * GROUP + vip) * D + d, mask=(vip < GROUP) & (f < F), other=0.0)
@@ -44,7 +44,7 @@ def scores(q, keys, row, count, scale, plus, D: tl.constexpr):
 
 @triton.jit
 def element_of(owners, sequence, elements, OWNED: tl.constexpr):
-    """The tree's sequence that a sequence reads, wide enough for offsets into all of its tokens."""
+    """The tree's sequence that a sequence reads, as int64 for offsets."""
     element = tl.load(owners + sequence) if OWNED else sequence % elements
     return element.to(tl.int64)
 
@@ -73,7 +73,7 @@ def attend_rows(
         tl.store(maxima + out * GROUP + vip, high, mask=vip < GROUP)
         tl.store(sums + out * GROUP + vip, total, mask=vip < GROUP)
     else:
-        token = (stretch - above) * ROW_BLOCK + tl.arange(0, ROW_BLOCK)  # Triton lets no name have two sizes
+        token = (stretch - above) * ROW_BLOCK + tl.arange(0, ROW_BLOCK)  # Triton requires one shape per name
         there = tl.load(live + sequence * rows + token, mask=token < rows, other=0)
         token = tl.where(there != 0, token, rows)
         keys += sequence.to(tl.int64) * key_batch + own * key_head
@@ -130,13 +130,13 @@ def share_nodes(
 
 @triton.jit
 def bits_of(shares, row, columns):
-    """Shares as integers of the same order; below 0 where there is no node."""
+    """Shares as integers in the same order; negative without a node."""
     return tl.load(shares + row, mask=row < columns, other=-1.0).to(tl.int32, bitcast=True)
 
 
 @triton.jit
 def count_three(bits, a, b, c):
-    """How many are at least a, at least b and at least c: 21 bits each of one integer, so that they are summed once."""
+    """How many are at least a, b and c: 21 bits each of one integer, for a single sum."""
     one = (bits >= a).to(tl.int64) + ((bits >= b).to(tl.int64) << 21) + ((bits >= c).to(tl.int64) << 42)
     return tl.sum(one, 0)
 
@@ -146,8 +146,8 @@ def choose_nodes(shares, opened, columns, wanted, BLOCK: tl.constexpr, TILE: tl.
     """The `wanted` nodes of a head with the largest shares, the first of equal ones, as places in ascending order; -1
     beyond the nodes there are. The share of a chosen node becomes -2.
 
-    Nothing is sorted: the share that parts the chosen from the others is found between bounds that close in on it, by
-    counting. Where several nodes have that very share, the bounds end up around it alone.
+    Without sorting: the threshold between chosen and other nodes is found by counting between narrowing bounds. If
+    several nodes have exactly that share, the bounds end up around it.
     """
     head, place = tl.program_id(0), tl.arange(0, TILE)
     columns = columns * BLOCK
