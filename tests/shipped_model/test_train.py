@@ -28,6 +28,12 @@ class Clock:
         return self.now
 
 
+@pytest.fixture(autouse=True)
+def small_pools(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several pools of lessons within a run."""
+    monkeypatch.setattr("shipped_model.practice.POOL", 32)
+
+
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """A second for every optimizer step, the same for both loops."""
@@ -47,7 +53,9 @@ def begun(options: TrainOptions) -> tuple[Any, Mixture, Any]:
     random.seed(0)
     data, tokenizer = load(options.prepared / "tokens.npz.xz"), AutoTokenizer.from_pretrained(options.prepared)
     mixture = Mixture(data, shortest=600, longest=600, tokens=2000)
-    return train.start(options, tokenizer, "cpu"), mixture, train.practice_of(data, options, Frame.of(tokenizer))
+    practice = train.practice_of(data, options, Frame.of(tokenizer))
+    practice.tokens = 1024  # in a batch: a full one takes a second
+    return train.start(options, tokenizer, "cpu"), mixture, practice
 
 
 def plain(options: TrainOptions, clock: Clock) -> tuple[list[float], Any]:
