@@ -45,11 +45,7 @@ class CompareOptions:
     longest: Annotated[int, "maximum tokens of a text; longer ones are skipped"] = 12_000
     hidden: Annotated[tuple[int, ...], "tokens of the documents that paragraphs are hidden in"] = HIDDEN_AT
     sets: Annotated[tuple[Set, ...], 'sets of questions; "": only hidden paragraphs'] = SETS
-    ways: Annotated[tuple[Literal["vcc", "words", "windows"], ...], "ways to find"] = (
-        "vcc",
-        "words",
-        "windows",
-    )
+    ways: Annotated[tuple[Literal["vcc", "words", "windows"], ...], "ways to find"] = ("vcc", "words", "windows")
     threads: Annotated[int, "CPU threads"] = 2
 
 
