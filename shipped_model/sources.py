@@ -61,7 +61,7 @@ SOURCES: tuple[Source, ...] = (
 
 
 def official_test(data: str) -> frozenset[str]:
-    """The names of the 102 contracts of CUAD's official test."""
+    """The names of the 102 contracts that CUAD was published with as its test."""
     return frozenset(json.loads((Path(data) / "cuad/official/test_doc_ids.json").read_text(encoding="utf-8")))
 
 

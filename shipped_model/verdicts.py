@@ -92,7 +92,7 @@ class StatementStream(IterableDataset[Judgements]):
                 return made
 
     def of_contract(self, chance: random.Random) -> Judged | None:
-        """A window of the agreement with or without a deciding clause."""
+        """A window of the agreement with a clause that decides, or without."""
         kinds = [number for number, some in enumerate(self.hypotheses) if some]
         kind = chance.choice(kinds)
         unit, question = chance.choice(self.hypotheses[kind])
