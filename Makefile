@@ -1,4 +1,4 @@
-# Everything a newcomer needs: `make test` and `make demo` set up what they use.
+# `make test` and `make demo` install what they need.
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,11 +11,11 @@ READY := $(VENV)/.installed
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# Installed once, and again only when what must be installed has changed. torch first and by its exact version: a range
-# would take the newest build and everything that comes with it. Bytecode is made at the end, on all cores: pip would use
-# one, and where Python may not write it later, every process would make its own again.
+# Reinstalled only when dependencies change. torch comes first, with its exact version: a range would install the newest
+# build and its dependencies. Bytecode is compiled at the end, on all cores: pip uses one, and without write access every
+# process would compile it again.
 $(READY): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, $(PYTHON) is " + sys.version)'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is required, $(PYTHON) is " + sys.version)'
 	@test -x $(BIN)/python || { echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing into $(VENV) (minutes the first time)"
 	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check $$(grep '^torch==' constraints.txt) -c constraints.txt
@@ -23,7 +23,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib src || true
 	@touch $@
 
-test: lint ## Lint, types and tests: what must pass
+test: lint ## Lint, types and tests: all must pass
 	@$(MAKE) --no-print-directory -j 2 types unit
 
 lint: $(READY) ## Style and format (ruff)
@@ -33,8 +33,8 @@ lint: $(READY) ## Style and format (ruff)
 types: $(READY) ## Types of src (mypy)
 	@$(BIN)/mypy
 
-# Tests run in one process more than there are cores, at most four: many wait for processes of their own, and each holds its
-# own torch. On one core, in pytest's own.
+# One test process more than cores, at most four: many tests wait for child processes, and each process loads torch. On one
+# core, pytest's own process.
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 PROCESSES ?= $(shell test $(CORES) -gt 1 && echo $$(( $(CORES) < 3 ? 3 : 4 )) || echo 0)
 
@@ -47,12 +47,12 @@ check: $(READY) ## The tests of the core, hosts, questions and documents: three 
 test-gpu: $(READY) ## The tests that need a CUDA device
 	@$(BIN)/python -m pytest -m gpu -rs
 
-# MODEL=folder asks another model than the bundled one.
+# MODEL=folder uses another model than the bundled one.
 ASK_WITH = $(if $(MODEL),--model $(MODEL))
 DEMO := out/demo
 BOOK := examples/wuthering-heights.txt
 
-demo: $(READY) ## Ask a contract and a whole novel on this machine's CPU; pages to look at go to out/demo
+demo: $(READY) ## Ask a contract and a novel on the CPU; writes pages to out/demo
 	@mkdir -p $(DEMO)
 	$(BIN)/vcc ask examples/contract.txt "Which law governs this agreement?" "When does it end?" \
 	  "What is the warranty period?" --top 1 --html $(DEMO)/contract.html $(ASK_WITH)
@@ -62,13 +62,13 @@ demo: $(READY) ## Ask a contract and a whole novel on this machine's CPU; pages 
 	  --top 1 --html $(DEMO)/heatmap.html --png $(DEMO)/heatmap.png $(ASK_WITH)
 	@echo "Look at the pages in $(DEMO): contract.html, novel.html and heatmap.html."
 
-demo-core: $(READY) ## Compress a long sequence, show what each layer keeps, check it against the dense formula
+demo-core: $(READY) ## Compress a long sequence and check it against the dense formula
 	@$(BIN)/python examples/synthetic.py
 
-test-deep: $(READY) ## All tests with the slow ones, 10,000 cases for each property (an hour)
+test-deep: $(READY) ## All tests including slow ones, 10,000 cases per property (an hour)
 	@HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -m ""
 
-test-faults: $(READY) ## Kill a training run and watch it come back
+test-faults: $(READY) ## Kill a training run and resume it
 	@$(BIN)/python tests/faults/kill_test.py
 
 test-hostile: $(READY) ## 1,000 hostile files and command lines, 1,000 hostile requests: no hang, no traceback (minutes)
@@ -77,29 +77,29 @@ test-hostile: $(READY) ## 1,000 hostile files and command lines, 1,000 hostile r
 	@$(BIN)/python -m tests.serve.hostile
 
 AXE := out/axe/package/axe.min.js
-test-browser: $(READY) ## The page of `vcc serve` in a real Chromium (minutes)
-	@command -v chromium google-chrome $$VCC_BROWSER > /dev/null || { echo "No browser. On Debian and Ubuntu: apt-get install chromium; elsewhere name one: VCC_BROWSER=/path/to/chrome make test-browser"; exit 1; }
-	@test -f $(AXE) || { mkdir -p out/axe && cd out/axe && npm pack --silent axe-core@4.14.0 > /dev/null && tar xzf axe-core-*.tgz; } || echo "axe-core could not be fetched with npm: accessibility is not checked"
+test-browser: $(READY) ## Test the page of `vcc serve` in Chromium (minutes)
+	@command -v chromium google-chrome $$VCC_BROWSER > /dev/null || { echo "No browser found. Debian and Ubuntu: apt-get install chromium; elsewhere: VCC_BROWSER=/path/to/chrome make test-browser"; exit 1; }
+	@test -f $(AXE) || { mkdir -p out/axe && cd out/axe && npm pack --silent axe-core@4.14.0 > /dev/null && tar xzf axe-core-*.tgz; } || echo "npm could not fetch axe-core: accessibility is not checked"
 	@$(BIN)/python -m pytest -m "" tests/browser -rs
 
-bench-serve: $(READY) ## Questions a second that the service answers, and how long they wait
+bench-serve: $(READY) ## Throughput and latency of the service
 	@$(BIN)/python benchmarks/serve_load.py
 
 # FLEET="--documents 10000 --poisoned 100" is the full size.
-test-fleet: $(READY) ## Kill a run over many documents, its workers and its driver, and compare the table (minutes)
+test-fleet: $(READY) ## Kill workers and driver of a run over many documents, and compare the table (minutes)
 	@PYTHONPATH=. $(BIN)/python tests/faults/fleet_kills.py $(FLEET)
 
-test-ray: $(READY) ## The same table on Ray; a node of a cluster is killed midway (minutes; installs Ray)
+test-ray: $(READY) ## The same on Ray, killing a node of a cluster (minutes; installs Ray)
 	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[ray]'
 	@$(BIN)/python -m pytest -m "" tests/fleet/test_ray.py
 	@PYTHONPATH=. $(BIN)/python tests/faults/ray_kills.py $(FLEET)
 
-bench: $(READY) ## Speed and memory of whole models against dense ones
+bench: $(READY) ## Speed and memory of VCC and dense models
 	@$(BIN)/vcc bench
 
-bench-core: $(READY) ## Cost of the tree against sequence length, 4K to 1M tokens (minutes, CPU)
+bench-core: $(READY) ## Cost of the tree by sequence length, 4K to 1M tokens (minutes, CPU)
 	@$(BIN)/python benchmarks/core.py
 
-clean: ## Remove what was installed and cached
+clean: ## Remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,9 +1,9 @@
-"""Check and time every backend of `attend` on the GPU at hand, and the block sizes of the fused kernel.
+"""Check and time every backend of `attend` on this GPU, and the block sizes of the fused kernel.
 
     PYTHONPATH=src python benchmarks/attention.py                    everything; JSON to $OUT/kernels.json if OUT is set
     PYTHONPATH=src python benchmarks/attention.py check tune         some sections of: compile, check, time, tune
 
-Each section runs in a process of its own: a kernel that fails, or even poisons the device, spoils its section alone.
+Each section runs in its own process: a failing kernel, even one that poisons the device, spoils only its section.
 """
 
 import json
@@ -85,7 +85,7 @@ Record = dict[str, Any]
 
 
 def section_compile() -> Iterator[Record]:
-    """All kernels in parallel, so that later sections find them in the cache."""
+    """Compile all kernels in parallel, for the cache of later sections."""
     tasks: list[tuple[Callable[..., None], tuple]] = [(compile_case, (number,)) for number in range(len(CASES))]
     tasks += [(compile_plan, ("default", mode)) for mode in OTHER_MODES]
     tasks += [(compile_plan, (name, mode)) for name in plans() for mode in MODES if mode in modes_of(name)]
@@ -157,7 +157,7 @@ def check_compiled() -> list[float]:
 
 
 def check_dropout() -> list[float]:
-    """The share that is kept, less 0.9, and the error of the output averaged over many seeds."""
+    """The kept share minus 0.9, and the error of the output averaged over many seeds."""
     rows, (q, k, v, _) = SHORT.rows(), SHORT.heads(BF16)
     dropping = Scoring(dropout=0.1)
     ones = attend(q, k, torch.ones_like(v), rows, dropping, "triton").float().mean().item() - 1
@@ -329,13 +329,13 @@ def report(records: dict[str, list[Record]]) -> None:
 
 
 def bench_attention(
-    sections: Annotated[tuple[str, ...], "some of compile, check, time and tune; all unless given"],
+    sections: Annotated[tuple[str, ...], "some of compile, check, time and tune (default: all)"],
     into: Annotated[Path | None, "only run the section and append its results to this file"] = None,
 ) -> None:
-    """Check and time every backend of `attend` on the GPU at hand, and the block sizes of the fused kernel.
+    """Check and time every backend of `attend` on this GPU, and the block sizes of the fused kernel.
 
-    The results go to $OUT/kernels.json, or to /tmp. Each section runs in a process of its own: a kernel that fails, or
-    even poisons the device, spoils its section alone.
+    The results go to $OUT/kernels.json, or to /tmp. Each section runs in its own process: a kernel that fails, or
+    even poisons the device, spoils only its section.
     """
     if not torch.cuda.is_available():
         sys.exit("benchmarks/attention.py needs a CUDA device; there is none")

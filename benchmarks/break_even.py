@@ -5,9 +5,9 @@
     python benchmarks/break_even.py --device cuda --dtype bfloat16 --lengths 1024,2048,4096 --shares 0.2,0.5,0.8 \
       --sizes base --compiled true
 
-A compressed layer sees `share` of the tokens as rows; the budget is set to make it so. Dense and compressed passes take
-turns, and the best of each counts; on a CPU it is processor time, which other jobs hardly move. The table shows dense
-time / compressed time: above 1, compressing pays. `vcc.hosts.forward.break_even` holds what was read off it.
+The budget is set for a compressed layer to see `share` of the tokens as rows. Dense and compressed passes alternate,
+and the best of each counts; on a CPU it is processor time, which other jobs hardly affect. The table shows dense time /
+compressed time: above 1, compression pays off. `vcc.hosts.forward.break_even` contains the resulting rule.
 """
 
 import sys
@@ -46,7 +46,7 @@ def settings(n: int, share: float) -> vcc.VccConfig:
 
 
 def best_times(runs: list[Callable[[], object]], device: str, seconds: float) -> list[float]:
-    """The fastest time of each, taking turns for about `seconds` in all."""
+    """The fastest time of each, alternating for about `seconds` in total."""
     clock = time.process_time if device == "cpu" else time.perf_counter
     times = [float("inf")] * len(runs)
     start, rounds = clock(), 0
@@ -70,12 +70,12 @@ def break_even(
     batch: int = 1,
     shares: tuple[float, ...] = (0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
     sizes: tuple[str, ...] = tuple(SIZES),
-    compiled: Annotated[bool, "the compressed one by vcc.compile; the untouched one by torch.compile"] = False,
+    compiled: Annotated[bool, "use vcc.compile for the compressed model and torch.compile for the other"] = False,
     seconds: Annotated[float, "for each line of the table"] = 8.0,
 ) -> None:
     """From which length on, and up to which share of rows, is a compressed forward pass faster than the untouched one?
 
-    The table shows dense time / compressed time: above 1, compressing pays.
+    The table shows dense time / compressed time: above 1, compression pays off.
     """
     torch.set_num_threads(threads)
     print(f"torch {torch.__version__}, {device}, {dtype}, {compiled=}; dense time / compressed time, share of rows:")

@@ -1,8 +1,8 @@
-"""Search over a collection against asking every document: is the document that answers best among those that are asked?
+"""Recall of collection search: does it find the document with the best answer?
 
 Documents are pieces of a book; a question is about one of them. For each question every document is asked, which gives
 the document with the best answer; then the collection is searched. Recall at k is how often that document is among the
-k that the first stage finds. All of it by the product's code.
+first k of the first stage. All of it runs the product's code.
 
     python benchmarks/collection.py --documents 100 --words 1000 --out out/collection
     python benchmarks/collection.py --folder contracts --questions questions.txt    # your own texts and questions
@@ -50,9 +50,9 @@ AT = (1, 3, 5, 10, 20)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, default=100)
-    parser.add_argument("--words", type=int, default=1000, help="of a document")
-    parser.add_argument("--folder", type=Path, help="of texts of your own")
-    parser.add_argument("--questions", type=Path, help="one a line")
+    parser.add_argument("--words", type=int, default=1000, help="words per document")
+    parser.add_argument("--folder", type=Path, help="folder of your own texts")
+    parser.add_argument("--questions", type=Path, help="file with one question per line")
     parser.add_argument("--model")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--out", type=Path)

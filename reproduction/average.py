@@ -1,4 +1,4 @@
-"""A running average of the weights, which often answers better than the last weights do."""
+"""A running average of the weights, which is often better than the last weights."""
 
 import contextlib
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ RAMP = 10  # steps within which an exponential average forgets where it started
 
 
 class WeightAverage:
-    """Exponential with a decay, or uniform over the steps that are given to it."""
+    """An exponential average with a decay, or a uniform one over the given steps."""
 
     def __init__(self, model: nn.Module, decay: float | None) -> None:
         self.decay, self.count = decay, 0
@@ -20,7 +20,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def add(self) -> None:
-        """Take the model's weights in."""
+        """Add the model's weights."""
         self.count += 1
         share = 1 / self.count
         if self.decay is not None:
@@ -29,13 +29,13 @@ class WeightAverage:
 
     @torch.no_grad()
     def put(self) -> None:
-        """The model's weights become the average; without any step they stay."""
+        """Set the model's weights to the average, if there is one."""
         if self.count:
             torch._foreach_copy_(self.parameters, self.weights)
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
-        """The average inside, the model's own weights again after it."""
+        """Use the average inside the block, and restore the weights after it."""
         own = [p.detach().clone() for p in self.parameters]
         self.put()
         try:

@@ -15,24 +15,22 @@ from vcc.errors import UsageError
 
 
 def reproduce(
-    name: Annotated[str, "of " + ", ".join(EXPERIMENTS) + "; several with commas between, or all"],
+    name: Annotated[str, "one of " + ", ".join(EXPERIMENTS) + "; several with commas, or all"],
     scale: Annotated[Scale, "small: one small checkpoint, minutes; paper: the full protocol, weeks"] = "small",
-    out: Annotated[Path, "folder of everything that is made; tables and figures share models in it"] = Path(
-        "out/reproduce"
-    ),
-    run: Annotated[bool, "do it; otherwise say what would be done, how long it takes and what is missing"] = False,
-    minutes: Annotated[float | None, "stop after so many; the same command goes on"] = None,
-    data: Annotated[str | None, "folder of data sets; unless given, paper scale takes the hub's"] = None,
+    out: Annotated[Path, "output folder; tables and figures share models in it"] = Path("out/reproduce"),
+    run: Annotated[bool, "run it; otherwise print the plan, its time and what is missing"] = False,
+    minutes: Annotated[float | None, "stop after this many; the same command continues"] = None,
+    data: Annotated[str | None, "folder of data sets (default at paper scale: the hub's)"] = None,
     model: Annotated[str, "encoder to start from: BERT or RoBERTa, a folder or hub name"] = "",
     t5: Annotated[str, "encoder-decoder to start from"] = "",
-    text: Annotated[str, "corpus of continued pretraining at paper scale; unless given, a copy of The Pile"] = "",
-    pack: Annotated[bool, "only gather --data and --model into OUT/packed, to be carried elsewhere"] = False,
-    pack_megabytes: Annotated[float, "of compressed text in it"] = 6.0,
+    text: Annotated[str, "corpus of continued pretraining at paper scale (default: a copy of The Pile)"] = "",
+    pack: Annotated[bool, "only pack --data and --model into OUT/packed, for another machine"] = False,
+    pack_megabytes: Annotated[float, "compressed text in the pack"] = 6.0,
     **given: Annotated[Any, Small],
 ) -> None:
-    """Reproduce tables and figures of the paper: Markdown, JSON and a picture each, the paper's numbers beside ours.
+    """Reproduce the paper's tables and figures as Markdown, JSON and pictures, with the paper's numbers beside ours.
 
-    Everything is resumable: what is done stays, and the same command goes on.
+    Runs are resumable: the same command continues.
     """
     names = list(EXPERIMENTS) if name == "all" else list(dict.fromkeys(name.split(",")))
     for one in names:
@@ -40,7 +38,7 @@ def reproduce(
             raise UsageError(f"{one!r} must be one of {', '.join(EXPERIMENTS)}, several of them with commas, or all")
     if scale == "paper" and given:
         named = ", ".join(f"--{one.replace('_', '-')}" for one in sorted(given))
-        raise UsageError(f"--scale paper leaves no use for {named}: the protocol is the paper's")
+        raise UsageError(f"--scale paper cannot be combined with {named}: the protocol is the paper's")
     console = Console(highlight=False, soft_wrap=True)
     small = replace(Small(), **given)
     experiments = [EXPERIMENTS[one]() for one in names]
@@ -66,6 +64,6 @@ def reproduce(
         together = small.together if scale == "small" else 1
         run_steps(steps, together, minutes, lambda told: console.print(told, markup=False), report)
     else:
-        console.print("Nothing was done: --run does it.", markup=False)
+        console.print("Nothing was run: use --run true.", markup=False)
     for file in report():
         console.print(f"written: {file}", markup=False)

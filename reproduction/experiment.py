@@ -1,4 +1,4 @@
-"""What a table or figure is: steps that leave files, and a report made of the files that are there."""
+"""A table or figure: steps that write files, and a report made from the files that exist."""
 
 import itertools
 import os
@@ -18,13 +18,13 @@ from vcc.child_process import OwnProcess
 from vcc.errors import Failure
 
 Scale = Literal["small", "paper"]
-MOST_LINES = 60  # of a plan; a longer one is summed up by kind
+MOST_LINES = 60  # of a plan; longer ones are summarised by kind
 OUT_OF_MEMORY = "OutOfMemoryError"  # torch's, of a device
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """Where and how: what all experiments are given."""
+    """The settings shared by all experiments."""
 
     scale: Scale
     out: Path  # shared by all tables and figures, which share models
@@ -46,16 +46,16 @@ class Workspace:
 
 @dataclass(frozen=True)
 class ProcessStep:
-    """One process. It begins when the files that it needs are there, beside others unless it wants to be alone."""
+    """One process. It starts when the files it needs exist, beside others unless it must run alone."""
 
     shown: str
     command: tuple[str, ...]
-    done: Path  # is there when it has ended well
+    done: Path  # exists after success
     minutes: float  # a guess
-    needs: tuple[Path, ...] = ()  # what other steps leave
+    needs: tuple[Path, ...] = ()  # written by other steps
     alone: bool = False
     missing: tuple[str, ...] = ()
-    marks: bool = False  # `done` is a mark that is set when the process has ended well, because it writes no such file
+    marks: bool = False  # `done` is created by us after success, because the process writes no such file
 
     @property
     def log(self) -> Path:
@@ -74,11 +74,11 @@ class Experiment(ABC):
 
     @abstractmethod
     def report(self, at: Workspace) -> Report:
-        """Of what has been measured so far, the paper's own numbers beside it."""
+        """A report of what has been measured so far, beside the paper's numbers."""
 
 
 def unique(steps: Iterable[ProcessStep]) -> list[ProcessStep]:
-    """Steps that several cells, tables or figures share are done once."""
+    """The steps without duplicates: several cells, tables or figures may share one."""
     return list({(step.done, step.command): step for step in steps}.values())
 
 
@@ -87,7 +87,7 @@ def missing_packages(*names: str) -> tuple[str, ...]:
 
 
 def plan(steps: Sequence[ProcessStep]) -> str:
-    """What will be done, how long it takes, what is missing: in words."""
+    """The plan in words: steps, time, and what is missing."""
     lines = []
     for step in steps if len(steps) <= MOST_LINES else ():
         mark = "done" if step.done.exists() else f"{shown_minutes(step.minutes):>8}"
@@ -100,7 +100,7 @@ def plan(steps: Sequence[ProcessStep]) -> str:
     left = [step for step in steps if not step.done.exists()]
     lacking = sorted({one for step in left for one in step.missing})
     total = shown_minutes(sum(step.minutes for step in left))
-    head = f"{len(steps)} steps, {len(steps) - len(left)} done; the others take about {total} one after the other"
+    head = f"{len(steps)} steps, {len(steps) - len(left)} done; the others take about {total} sequentially"
     return "\n".join([head, *lines, *(f"missing: {one}" for one in lacking)])
 
 
@@ -121,9 +121,9 @@ def run_steps(
     say: Callable[[str], None],
     after: Callable[[], object],
 ) -> bool:
-    """Do what is not done yet; whether all is. When the time is up, what still runs is stopped: it goes on from its
-    last checkpoint with the next call. What fails holds up only those that need it; what found no memory beside others
-    goes on alone. `after` is called after every step that ended well.
+    """Run the remaining steps; return whether all are done. When the time is up, running steps are stopped; the next
+    call continues from their last checkpoints. A failed step only blocks those that need it; one that ran out of memory
+    beside others is retried alone. `after` is called after every successful step.
     """
     end = None if minutes is None else time.monotonic() + 60 * minutes
     waiting = [step for step in steps if not step.done.exists()]
@@ -135,11 +135,11 @@ def run_steps(
     try:
         while True:
             if end is not None and time.monotonic() > end:
-                say(f"the time is up with {len(waiting) + len(running)} steps left; the same command goes on")
+                say(f"the time is up with {len(waiting) + len(running)} steps left; the same command continues")
                 return False
             while len(running) < together and (step := next_of(waiting, running)):
                 waiting.remove(step)
-                say(f"begins: {step.shown}")
+                say(f"starts: {step.shown}")
                 running[step] = begin(step)
             if not running:
                 break
@@ -153,26 +153,26 @@ def run_steps(
                     say(f"done: {step.shown}")
                     after()
                 elif OUT_OF_MEMORY in tail(step.log) and not step.alone:
-                    say(f"out of memory beside others: {step.shown}; it goes on alone, after them")
+                    say(f"out of memory beside others: {step.shown}; it is retried alone, after them")
                     waiting.append(replace(step, alone=True))
                 else:
                     failed += 1
                     say(f"failed: {step.shown} {process.how_it_ended()}; the end of {step.log}:\n{tail(step.log)}")
             time.sleep(0.2)
-    finally:  # when the time is up, or after Ctrl-C
+    finally:  # the time is up, or Ctrl-C
         for process in running.values():
             process.process.terminate()
         for process in running.values():
             process.finish()
     if failed or waiting:
         held = f", and {len(waiting)} that need them were not begun" if waiting else ""
-        raise Failure(f"{failed} steps failed{held}; what is done is kept, and the same command goes on")
+        raise Failure(f"{failed} steps failed{held}; finished work is kept, and the same command continues")
     return True
 
 
 def next_of(waiting: Sequence[ProcessStep], running: Collection[ProcessStep]) -> ProcessStep | None:
-    """The first that may begin now: one that wants to be alone waits for all the others that can run."""
-    unfinished = {step.done for step in running}  # its file may be there before it has ended
+    """The first step that may start now: one that must run alone waits for all others that can run."""
+    unfinished = {step.done for step in running}  # its file may exist before it has ended
     ready = [step for step in waiting if all(need.exists() and need not in unfinished for need in step.needs)]
     beside = [step for step in ready if not step.alone]
     if running and any(step.alone for step in running):

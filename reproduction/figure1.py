@@ -61,7 +61,7 @@ class Figure1(Experiment):
                 (c.model, f"{c.length:,}", c.mode, c.ms if c.ms is not None else c.outcome, c.gib) for c in run.cells
             ]
             tables.insert(0, ReportTable("Measured", ("model", "length", "mode", "ms", "GiB"), tuple(rows)))
-            for field, y in (("ms", "ms a sequence"), ("gib", "peak GiB")):
+            for field, y in (("ms", "ms per sequence"), ("gib", "peak GiB")):
                 points = tuple(
                     Point(c.model, c.length, getattr(c, field))
                     for c in run.cells

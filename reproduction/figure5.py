@@ -23,7 +23,7 @@ SETTINGS = (
 )
 TASK = "squad_haystack"
 PAPER = tuple(r for r in RESULTS if r.task == "wikihop" and r.head == "choice" and r.method != "VCC-150k")
-BUDGETS = (20, 40, 80, 120, 160)  # ours: the paper's figure is a picture, its h are not printed
+BUDGETS = (20, 40, 80, 120, 160)  # our choice: the paper's figure does not print its h
 
 
 class Figure5(Experiment):
@@ -47,7 +47,7 @@ class Figure5(Experiment):
         return [*found, steps.clock(at, settings)]
 
     def settings_of(self, at: Workspace) -> tuple[Setting, ...]:
-        """Of those who are compared; a variant is read with the settings of its kind."""
+        """The compared models; a variant uses the settings of its kind."""
         chosen = tuple(
             replace(setting, model=model)
             for model in at.small.models

@@ -7,7 +7,7 @@ from vcc.tasks.paper import RESULTS
 
 
 class Figure8(Figure5):
-    """As figure 5, VCC after 150,000 steps."""
+    """Like figure 5, with VCC after 150,000 steps."""
 
     name = "figure 8"
     title = "accuracy against time over settings, VCC with half of the pretraining"

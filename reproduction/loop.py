@@ -1,10 +1,10 @@
 """One training loop below the Hugging Face Trainer, for experiments that keep one GPU busy.
 
-What is learned is `Work`: a stream of optimizer steps, each a stream of losses. The loop adds the schedule, clipping,
-a limit in steps or seconds, weight averaging, a log of every step, and checkpoints: a run that was stopped continues
-from the last one and, where its work is a function of its state, ends as if it had not been stopped.
+The objective is `Work`: a stream of optimizer steps, each a stream of losses. The loop adds the schedule, clipping, a
+limit in steps or seconds, weight averaging, a log of every step, and checkpoints. A stopped run resumes from the last
+one and, if its work is a function of its state, ends as if it had not been stopped.
 
-Losses stay on the device until they are logged, so that no step waits for the GPU.
+Losses stay on the device until they are logged: no step waits for the GPU.
 """
 
 import contextlib
@@ -36,23 +36,23 @@ STATE, LOSSES = "loop", "losses.csv"
 
 @dataclass(frozen=True)
 class LoopPlan:
-    """How long, how fast, and what is kept."""
+    """The length, learning rate and checkpoints of a training."""
 
     rate: float  # peak learning rate
     steps: int | None = None  # optimizer steps
     seconds: float | None = None  # of training, over all starts of the run
     warmup: float = 0.1  # share of the run
-    clip: float = 1.0  # largest norm of the gradient
-    ema: float | None = None  # decay of an exponential average of the weights, which the model gets in the end
+    clip: float = 1.0  # maximum gradient norm
+    ema: float | None = None  # decay of an exponential average of the weights, which becomes the model
     average_last: float | None = None  # or: the share of the run at its end over which weights are averaged
     compile: Annotated[bool, FREE] = False  # the encoder
-    pause_after: Annotated[float | None, FREE] = None  # seconds of this call: then it saves itself and returns
+    pause_after: Annotated[float | None, FREE] = None  # seconds of this call before it saves and returns
     save_every: Annotated[float, FREE] = 60.0  # seconds between checkpoints
     log_every: Annotated[int, FREE] = 20  # steps
 
     def __post_init__(self) -> None:
         if self.steps is None and self.seconds is None:
-            raise UsageError("a training has neither steps nor seconds: one of them must be given")
+            raise UsageError("steps and seconds are both missing: give one of them")
         for name in ("rate", "steps", "seconds", "clip", "pause_after", "log_every"):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -65,7 +65,7 @@ class LoopPlan:
             raise UsageError(f"ema is {self.ema} and average_last is {self.average_last}: give one of them")
 
     def progress(self, step: int, seconds: float) -> float:
-        """The share of the run that is over, by whichever limit comes first."""
+        """The finished share of the run, by the limit that comes first."""
         return max(step / self.steps if self.steps else 0.0, seconds / self.seconds if self.seconds else 0.0)
 
     def factor(self, step: int, seconds: float) -> float:
@@ -80,29 +80,29 @@ class LoopPlan:
         return min(factors)
 
     def run(self) -> dict[str, Any]:
-        """What a checkpoint must share to be continued."""
+        """The settings that a checkpoint must share to be resumed."""
         return {name: value for name, value in asdict(self).items() if name not in free(self)}
 
 
 class Work(Protocol):
-    """What is learned, endlessly. The loop sets `progress` before each step; `counts` are logged and kept."""
+    """An endless objective. The loop sets `progress` before each step; `counts` are logged and saved."""
 
     progress: float
     counts: dict[str, int]
 
     def steps(self, first: int, state: Any) -> Iterator[Losses]:
-        """All steps from number `first` on, and `BETWEEN` where the run may be saved. `state` is what `state()` gave
-        there, None at the start. Loaders are started by this call, not by the first step."""
+        """All steps from number `first` on, with `BETWEEN` where the run may be saved. `state` is the result of
+        `state()` there, None at the start. This call starts the loaders, not the first step."""
         ...
 
     def state(self) -> Any:
-        """What `steps` needs to go on from here, beside the number of the step; asked for at `BETWEEN`."""
+        """What `steps` needs to continue from here besides the step's number; called at `BETWEEN`."""
         ...
 
 
 @dataclass
 class Trained:
-    """What came of it."""
+    """The result of a training."""
 
     steps: int = 0
     seconds: float = 0.0
@@ -111,7 +111,7 @@ class Trained:
 
 
 def half_precision(device: torch.device | str) -> torch.autocast:
-    """bf16 on a GPU. Enter it anew for each step: it keeps its copies of the weights until it is left."""
+    """bf16 on a GPU. Enter it for each step: it caches casts of the weights until it is left."""
     kind = torch.device(device).type
     return torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda")
 
@@ -146,7 +146,7 @@ def learn(
         compile_encoder(model)
     model.train()
     steps = work.steps(done.steps, found and found["work"])
-    if found is not None:  # now, because starting the loaders draws a number
+    if found is not None:  # now, because starting the loaders draws a random number
         set_random_state(found["random"])
     before = done.seconds
     began = saved = clock()
@@ -225,13 +225,13 @@ def learn(
 
 
 def compile_encoder(model: Any) -> None:
-    """In place; a head that runs on some tokens alone stays as it is."""
+    """Compile in place, except a head that runs on some tokens only."""
     encoder: Any = model if isinstance(model, Wrapped) else getattr(model, "base_model", model)
     compile_model(encoder)
 
 
 def resumable(folder: Path | None, plan: LoopPlan) -> dict[str, Any] | None:
-    """The state of the newest good checkpoint of a run with this plan."""
+    """The state of the newest valid checkpoint of a run with this plan."""
     if folder is None:
         return None
     folder.mkdir(parents=True, exist_ok=True)
@@ -241,7 +241,7 @@ def resumable(folder: Path | None, plan: LoopPlan) -> dict[str, Any] | None:
 
 
 class LossLog:
-    """Every step's loss, rate and time. Losses wait on the device until some are fetched together."""
+    """The loss, rate and time of every step. Losses stay on the device and are fetched in groups."""
 
     def __init__(self, folder: Path | None, steps: int) -> None:
         self.waiting: list[tuple[int, Tensor, float, float]] = []
@@ -267,7 +267,7 @@ class LossLog:
             self.waiting = []
 
     def mean(self) -> float:
-        """Of the losses since the last call."""
+        """The mean of the losses since the last call."""
         self.flush()
         recent, self.recent = self.recent, []
         return sum(recent) / len(recent)

@@ -25,7 +25,7 @@ def table_of(title: str, results: Sequence[Result], at: Workspace) -> ReportTabl
 
 
 def picture_of(title: str, results: Sequence[Result], metric: str, at: Workspace) -> Picture:
-    """Score against the paper's time; ours at the paper's time of the same cell, which is all that is known there."""
+    """Score against the paper's time; our scores use the paper's time of the same cell."""
     points = []
     for result in results:
         scores = dict(result.scores)
@@ -35,4 +35,4 @@ def picture_of(title: str, results: Sequence[Result], metric: str, at: Workspace
         points.append(Point(result.method, result.time_ms[0], scores[metric], paper=True, label=label))
         if found := best(PaperCell.of(result), at):
             points.append(Point(result.method, result.time_ms[0], found[metric], label=label))
-    return Picture(title, "ms a sequence (paper, A100)", f"{metric}, %", tuple(points), log_x=True)
+    return Picture(title, "ms per sequence (paper, A100)", f"{metric}, %", tuple(points), log_x=True)

@@ -22,16 +22,16 @@ HUB = {
     ("LongT5", "base"): "google/long-t5-tglobal-base",
     ("LED", "base"): "allenai/led-base-16384",
 }
-PILE = "monology/pile-uncopyrighted"  # The Pile without the parts that may not be copied; --text names another copy
+PILE = "monology/pile-uncopyrighted"  # The Pile without copyrighted parts; --text names another copy
 KINDS = {"RoBERTa": "dense", "BigBird": "bigbird", "Longformer": "longformer", "MRA": "mra"}
 
 
-# Continued pretraining, by the name of its preset; a model that is not here is taken as published.
+# Presets of continued pretraining; models that are not listed are used as published.
 ENCODERS = {"VCC": "vcc", "VCC-150k": "vcc-150k", "VCC*": "vcc-star", **{name: "baseline" for name in KINDS}}
 ENCODER_DECODERS = {"VCC": "t5"}
-EVERY = 10_000  # steps between two measurements of perplexity
+EVERY = 10_000  # steps between measurements of perplexity
 
-# About how many training examples there are, for guesses of time only.
+# Approximate numbers of training examples, for time estimates only.
 EXAMPLES = {
     "hotpotqa": 90_447, "wikihop": 43_738, "quality": 2_523, "cnn_dailymail": 287_113, "mediasum": 443_596,
     "qasper": 2_567, "contract_nli": 7_191, "narrative_qa": 55_003, "arxiv": 203_037, "summ_screen_fd": 3_673,
@@ -76,7 +76,7 @@ class PaperCell:
 
 
 def milliseconds(cell: PaperCell) -> float:
-    """A guess of one sequence's training on an H200, from docs/performance.md."""
+    """An estimate of the training time of one sequence on an H200, from docs/performance.md."""
     thousands = cell.length / 1024
     if cell.ours:
         base = 5.0 + 0.6 * thousands
@@ -111,7 +111,7 @@ def needs(at: Workspace) -> tuple[str, ...]:
 
 
 def start_name(cell: PaperCell, at: Workspace) -> str:
-    """The published checkpoint of a cell, or that which was named instead."""
+    """The published checkpoint of a cell, or the one given instead."""
     family = "RoBERTa" if cell.head != "text" else cell.method if cell.method in ("LongT5", "LED") else "T5"
     if family == "RoBERTa" and at.model and cell.size == "base":
         return at.model
@@ -124,7 +124,7 @@ def cell_steps(cell: PaperCell, at: Workspace) -> list[ProcessStep]:
     """From the published checkpoint to the scores of every point of the grid."""
     lacks = needs(at)
     steps: list[ProcessStep] = []
-    before: tuple[Path, ...] = ()  # what the last step leaves
+    before: tuple[Path, ...] = ()  # outputs of the last step
     start, out = start_name(cell, at), at.out / "paper"
     wrapped = ("--vcc", str(cell.ours).lower())
     if cell.head != "text" and cell.method in KINDS and cell.length > 512:

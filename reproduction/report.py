@@ -1,4 +1,4 @@
-"""What was found, in three forms: Markdown, JSON and a picture, each with the paper's own numbers beside ours."""
+"""Reports as Markdown, JSON and pictures, with the paper's numbers beside ours."""
 
 import json
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import Any
 from vcc.files import write_whole
 
 OURS = ("#c1121f", "#ff758f", "#590d22", "#f77f00", "#b5179e", "#e5989b", "#9d4edd", "#fcbf49", "#6a040f")
-MARKERS = "ov^sDP*X<"  # of ours, which differ in little
+MARKERS = "ov^sDP*X<"  # of our variants
 OTHERS = {  # the same in all pictures
     "roberta": "#1f77b4",
     "dense": "#1f77b4",
@@ -28,7 +28,7 @@ Value = str | float | None
 
 @dataclass(frozen=True)
 class ReportTable:
-    """One table; numbers are shown with one decimal place, what is not there as a blank."""
+    """One table; numbers have one decimal place, missing values are blank."""
 
     title: str
     columns: tuple[str, ...]
@@ -104,7 +104,7 @@ def interval(metrics: dict[str, float], name: str) -> str | None:
 
 
 def write(report: Report, out: Path) -> list[Path]:
-    """`<name>.md`, `.json` and, where there is something to draw and something to draw with, `.png`."""
+    """Write `<name>.md`, `.json` and, if there is a picture and matplotlib is installed, `.png`."""
     out.mkdir(parents=True, exist_ok=True)
     base = out / report.name.replace(" ", "-")
     write_whole(base.with_suffix(".md"), report.markdown())
@@ -146,7 +146,7 @@ def draw(pictures: Sequence[Picture], path: Path) -> None:
                 axes.errorbar(xs, ys, yerr=bars, fmt="none", ecolor=color, alpha=0.4)
             for p in points:
                 if p.label:
-                    aside = (4, -10 if number % 2 else 4)  # of two that lie together both can be read
+                    aside = (4, -10 if number % 2 else 4)  # keeps neighbouring labels readable
                     axes.annotate(p.label, (p.x, p.y), aside, textcoords="offset points", fontsize=7, color=color)
         for wanted, axis, set_scale in (
             (picture.log_x, axes.xaxis, axes.set_xscale),

@@ -13,7 +13,7 @@ from vcc.tasks.paper import RESULTS, Result
 
 PAPER = tuple(r for r in RESULTS if r.head == "text" and r.task != "multinews" and not r.compression)
 ROWS = (("T5", 512, False), ("T5", 4096, False), ("VCC", 4096, True))
-# A minute of training a row on a GPU: enough to see it run, not to say who is better.
+# A minute of training per row on a GPU: enough to see it run, not to rank models.
 SMALL_STEPS, SMALL_BATCH, SMALL_EXAMPLES = 200, 8, 100
 
 
@@ -75,5 +75,5 @@ class Table2(Experiment):
                 for wanted in TASKS[name]().metric_names:
                     rows.append((name, wanted, method, f"{min(length, at.small.length):,}", interval(metrics, wanted)))
         own = ReportTable("A few steps each", ("task", "metric", "method", "reads", "ours"), tuple(rows))
-        notes = ("Too few steps to say who is better: it shows that every row trains, generates and is scored.",)
+        notes = ("Too few steps to rank the models: it shows that every row trains, generates and is scored.",)
         return Report(self.name, self.title, self.claim, (own, paper), pictures, notes)

@@ -10,7 +10,7 @@ from vcc.tasks.paper import RESULTS
 PAPER = tuple(result for result in RESULTS if result.task == "narrative_qa" and result.compression)
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 MODELS = ("vcc", "dense")
-LONGER = ("vcc", "dense")  # kinds whose positions are repeated as often as it takes
+LONGER = ("vcc", "dense")  # kinds whose positions can be repeated
 TASK = "cuad"
 
 
@@ -30,8 +30,7 @@ class Table3(Experiment):
         return found + [steps.score(at, TASK, model=model, length=n) for model in lengths for n in lengths[model]]
 
     def lengths(self, at: Workspace) -> dict[str, list[int]]:
-        """Of each model, from an eighth of what it was tuned with to four times that, where there are positions for
-        it."""
+        """For each model, from an eighth of its training length to four times that, as far as it has positions."""
         small = at.small
         wanted = [n * small.length // 4096 for n in LENGTHS]
 

@@ -50,7 +50,7 @@ class Table5(Experiment):
         return found + [("T5", task, paper) for task, paper in T5.items()]
 
     def tokenizer(self, at: Workspace, family: str) -> str:
-        """The published one; at small scale, of the checkpoints that were named."""
+        """The published tokenizer; at small scale, that of the given checkpoint."""
         named = at.model if family == "RoBERTa" else at.t5
         return named or HUB[family, "base"]
 
@@ -83,7 +83,7 @@ class Table5(Experiment):
 
 
 def main(task: str, head: str, name: str, data: str, file: str) -> None:
-    """Count the tokens of every split that is there."""
+    """Count the tokens of every split that exists."""
     quiet()
     tokenizer = load.load_tokenizer(name)
     found, counted, problems = [], [], []

@@ -5,7 +5,7 @@ from vcc.tasks.paper import RESULTS
 
 
 class Table7(Table2):
-    """As table 2, on summaries of several news articles at once."""
+    """Like table 2, on summaries of several news articles."""
 
     name = "table 7"
     title = "encoder-decoders on Multi-News at 8K tokens"

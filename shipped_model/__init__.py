@@ -1,1 +1,1 @@
-"""How the bundled model was made: `prepare` the data, `train`, `score` what was found, measure the `speed`."""
+"""How the bundled model was made: `prepare` the data, `train`, `score` the answers, measure the `speed`."""

@@ -1,10 +1,10 @@
-"""Fit the probability that a question's best span is right, on what `find` found in validation documents; on a CPU.
+"""Fit the probability that a question's best span is right, on the results of `find` on validation documents.
 
 python -m shipped_model.calibrate --prepared prepared --found results/found-twice.jsonl.xz
 
-A span is right if it shares at least half of its words (F1) with an answer. Every set counts the same; contracts have a
-calibration of their own. The expected error over ten bins is that of documents which the fit has not seen: each half of
-them is judged by a fit to the other.
+A span is right if its F1 with an answer is at least 0.5. Every set has the same weight; contracts have their own
+calibration. The expected calibration error over ten bins is cross-validated: each half of the documents is judged by a
+fit to the other.
 """
 
 import json
@@ -44,10 +44,10 @@ class Judged:
 
 @dataclass(frozen=True)
 class CalibrateOptions:
-    """What is read."""
+    """Inputs."""
 
-    prepared: Annotated[Path, "what `prepare` wrote"]
-    found: Annotated[Path, "what `train` found: found-NAME.jsonl.xz"]
+    prepared: Annotated[Path, "output folder of `prepare`"]
+    found: Annotated[Path, "results of `train`: found-NAME.jsonl.xz"]
 
 
 def calibrate(options: CalibrateOptions) -> None:
@@ -58,10 +58,10 @@ def calibrate(options: CalibrateOptions) -> None:
         ("clauses", [one for one in judged if one.set == CLAUSES]),
     ):
         fitted = fit(some)
-        print(f"{name}: {fitted}, expected error {100 * unseen_error(some):.1f} points, {len(some)} questions")
+        print(f"{name}: {fitted}, calibration error {100 * unseen_error(some):.1f} points, {len(some)} questions")
         for threshold in (0.2, 0.3, 0.4, 0.5, 0.6):
             answered, right = at_threshold(some, fitted, threshold)
-            print(f"  at {threshold}: {answered:.0%} of the answerable answered, {right:.0%} of those shown right")
+            print(f"  at {threshold}: coverage {answered:.0%}, precision {right:.0%}")
 
 
 def judge(path: Path, texts: Texts) -> Iterator[Judged]:
@@ -78,7 +78,7 @@ def judge(path: Path, texts: Texts) -> Iterator[Judged]:
 
 
 def weights(judged: Sequence[Judged]) -> Tensor:
-    """Every set has the same weight, however many questions it has."""
+    """Weights that give every set the same total."""
     number = Counter(one.set for one in judged)
     return torch.tensor([1 / number[one.set] for one in judged], dtype=torch.float64)
 
@@ -87,7 +87,7 @@ def fit(judged: Sequence[Judged]) -> Calibration:
     """Logistic regression on lead and margin."""
     features = torch.tensor([[one.lead, one.margin, 1.0] for one in judged], dtype=torch.float64)
     right = torch.tensor([float(one.right) for one in judged], dtype=torch.float64)
-    weight, scale = weights(judged), torch.tensor([10.0, 10.0, 1.0], dtype=torch.float64)  # of like size
+    weight, scale = weights(judged), torch.tensor([10.0, 10.0, 1.0], dtype=torch.float64)  # of similar magnitude
     found = torch.zeros(3, dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS([found], max_iter=500, line_search_fn="strong_wolfe")
 

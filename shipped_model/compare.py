@@ -1,9 +1,9 @@
-"""The same reader, three ways to find what it reads: VCC, the 12 best passages by BM25, and every window.
+"""Compare three ways to find passages for the same reader: VCC, the 12 best passages by BM25, and every window.
 
     python -m shipped_model.compare --prepared prepared --questions 24 --out results/compare.json
 
-All ask the bundled model, on validation texts of more than one window. A set at a time is written to the file;
-what is there already is not asked again.
+All use the bundled model, on validation texts of more than one window. The file is written after every set; finished
+sets are skipped.
 """
 
 import json
@@ -31,22 +31,22 @@ from vcc.qa.words import best_matches
 
 Set = Literal["timeqa", "fairytaleqa", "contractnli", "privacyqa", "medquad", "hotpot", "musique", "maud"]
 SETS: tuple[Set, ...] = get_args(Set)
-HIDDEN_AT = (0, 4_096, 8_192)  # tokens of the documents that paragraphs are hidden in; 0: they stand alone
+HIDDEN_AT = (0, 4_096, 8_192)  # tokens of the documents that paragraphs are hidden in; 0: single paragraphs
 
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """What is compared."""
+    """Settings of the comparison."""
 
-    prepared: Annotated[Path, "what `prepare` wrote"]
-    out: Annotated[Path, "file to write to"]
+    prepared: Annotated[Path, "output folder of `prepare`"]
+    out: Annotated[Path, "output file"]
     model: Annotated[Path, "folder of the model"] = SHIPPED
-    questions: Annotated[int, "of each set"] = 24
-    longest: Annotated[int, "tokens of a text; longer ones are left out"] = 12_000
-    hidden: Annotated[tuple[int, ...], "tokens of documents that the same paragraphs are hidden in"] = HIDDEN_AT
-    sets: Annotated[tuple[Set, ...], 'of questions; "": only hidden paragraphs'] = SETS
-    ways: Annotated[tuple[Literal["vcc", "words", "windows"], ...], "of finding"] = ("vcc", "words", "windows")
-    threads: Annotated[int, "of a CPU"] = 2
+    questions: Annotated[int, "questions per set"] = 24
+    longest: Annotated[int, "maximum tokens of a text; longer ones are skipped"] = 12_000
+    hidden: Annotated[tuple[int, ...], "tokens of the documents that paragraphs are hidden in"] = HIDDEN_AT
+    sets: Annotated[tuple[Set, ...], 'sets of questions; "": only hidden paragraphs'] = SETS
+    ways: Annotated[tuple[Literal["vcc", "words", "windows"], ...], "ways to find"] = ("vcc", "words", "windows")
+    threads: Annotated[int, "CPU threads"] = 2
 
 
 @dataclass
@@ -77,7 +77,7 @@ class ReadByWords:
 
 
 def compare(options: CompareOptions) -> None:
-    """F1 of the best span, whatever is thought of it, by each way on the same questions, with 95% intervals."""
+    """F1 of the best span, whatever its score, by each way on the same questions, with 95% intervals."""
     torch.set_num_threads(options.threads)
     qa = load_asker(str(options.model)).qa
     known: dict[str, Way] = {"vcc": ReadByVcc(qa), "words": ReadByWords(qa), "windows": ReadByWindows(qa.windows)}
@@ -121,7 +121,7 @@ def all_pages(data: TokenSets, options: CompareOptions) -> Iterator[tuple[str, l
 
 
 def some_pages(units: Sequence[Unit], wanted: int, chance: random.Random) -> list[Page]:
-    """Few questions of each text, of as many texts as there are."""
+    """A few questions per text, from as many texts as possible."""
     each = max(1, -(-wanted // max(len(units), 1)))
     pages: list[Page] = []
     for unit in chance.sample(units, len(units)):

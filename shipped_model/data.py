@@ -1,4 +1,4 @@
-"""Training data as token arrays: units (a contract, a paragraph) with questions, and pages, documents made of them."""
+"""Training data as token arrays: units (a contract, a paragraph) with questions, and pages made of units."""
 
 import io
 import lzma
@@ -16,22 +16,22 @@ Ints = NDArray[np.integer]
 Span = tuple[int, int]  # first and last token, both included
 
 SENTENCE_END = 1012  # "." in BERT's vocabulary
-ASKED, REWORDED, TWISTED = 0, 1, 2  # as published; shorter words for the same; changed so that nothing answers it
-SUPPORTED, CONTRADICTED, ABSENT = 3, 4, 5  # statements, by what their document says of them
+ASKED, REWORDED, TWISTED = 0, 1, 2  # as published; reworded; changed to be unanswerable
+SUPPORTED, CONTRADICTED, ABSENT = 3, 4, 5  # statements, by their documents
 
 
 @dataclass(frozen=True)
 class TokenQuestion:
     ids: Ints
-    spans: tuple[Span, ...]  # of its unit or page; none: no answer
+    spans: tuple[Span, ...]  # in its unit or page; empty: no answer
     kind: int = ASKED
     number: int = 0  # among all questions of its set
-    near: int | None = None  # where its own paragraph begins, which need not hold an answer
+    near: int | None = None  # start of its own paragraph, which may contain no answer
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A piece of text that stands for itself, its questions, and what it belongs to."""
+    """A self-contained piece of text, its questions, and its owner."""
 
     ids: Ints
     questions: tuple[TokenQuestion, ...]
@@ -48,7 +48,7 @@ class Page:
 
 @dataclass(frozen=True)
 class TokenSets:
-    """Everything a run needs, and nothing but tokens."""
+    """Everything a run needs, as tokens."""
 
     units: dict[str, tuple[Unit, ...]]  # by set: cuad_train, squad_train, ...
     books: dict[str, Ints]  # by split: running text to hide things in
@@ -105,13 +105,13 @@ def load(path: Path) -> TokenSets:
 
 @dataclass(frozen=True)
 class Haystack:
-    """Text to hide units in: passages of books and paragraphs of other articles, by turns."""
+    """Text to hide units in: passages of books and paragraphs of other articles, alternating."""
 
     book: Ints
     others: Sequence[Unit]
 
     def pieces(self, tokens: int, chance: random.Random, avoid: set[int]) -> Iterator[Ints]:
-        """Passages until there are `tokens` tokens; no paragraph of an owner to `avoid`."""
+        """Passages up to `tokens` tokens, without paragraphs of owners to `avoid`."""
         left, order = tokens, chance.sample(range(len(self.others)), len(self.others))
         while left > 0:
             start = self.sentence(chance.randrange(len(self.book) - 8192))
@@ -154,7 +154,7 @@ class Mixture:
     """An endless stream of batches of pages of similar length: contracts, other whole documents, and paragraphs hidden
     in long documents.
 
-    Pages grow while `progress` goes from 0 to 1, because finding a place in a short text is learned first, and fast.
+    Pages grow while `progress` goes from 0 to 1: short texts are learned first, and fast.
     """
 
     prepared: TokenSets
@@ -195,11 +195,11 @@ class Mixture:
 
     @property
     def limit(self) -> int:
-        """Tokens in a page, at most, at this time."""
+        """The current maximum tokens of a page."""
         return int(self.shortest * (self.longest / self.shortest) ** min(self.progress / self.grown, 1.0))
 
     def asked(self, length: int) -> int:
-        """Questions in a batch of pages as long as that."""
+        """Questions per batch of pages of this length."""
         return min(160, self.rows // min(length + 40, 2_700), self.trees // length)
 
     def whole_pages(self, by_length: Sequence[Unit]) -> list[Page]:
@@ -214,7 +214,7 @@ class Mixture:
         return pages
 
     def whole_page(self, unit: Unit) -> Page:
-        """Questions with an answer and as many without; what is too long is cut to a part with an answer in it."""
+        """Equally many questions with and without an answer; long texts are cut to a part with an answer."""
         start, room = 0, self.limit
         if len(unit.ids) > room:
             spans = [span for q in unit.questions for span in q.spans] or [(0, 0)]
@@ -242,7 +242,7 @@ class Mixture:
         return [self.hidden_page(length, max(self.asked(length) // number, 8)) for _ in range(number)]
 
     def hidden_page(self, length: int, asked: int) -> Page:
-        """Paragraphs of two articles with their questions, and questions whose paragraph is not there."""
+        """Paragraphs of two articles with their questions, and questions whose paragraph is missing."""
         chance = self.chance
         pool = [unit for title in chance.sample(sorted(self.articles), 2) for unit in self.articles[title]]
         chance.shuffle(pool)

@@ -1,4 +1,4 @@
-"""What a way finds on the validation pages, and how long it takes: the input of `score`."""
+"""Answers on the validation pages and their time, for `score`."""
 
 import json
 import lzma
@@ -21,7 +21,7 @@ KEPT = 20  # spans of a question
 
 
 def test_pages(data: TokenSets, examples: int) -> Iterator[tuple[str, Page]]:
-    """Every page to be scored, with the name of its set; the same again for everyone who asks."""
+    """Every page to score, with the name of its set; deterministic."""
     for unit in data.units["squad_validation"]:
         yield "squad", Page(unit.ids, unit.questions)
     others = [*(kind.name for kind in SOURCES), "hotpot", "musique"]
@@ -38,13 +38,13 @@ def test_pages(data: TokenSets, examples: int) -> Iterator[tuple[str, Page]]:
         for unit, q in asked:
             ids, (place,) = hide([unit], haystack, length, chance)
             yield f"hidden-{length}", Page(ids, (moved(q, place),))
-    for name, part in (("cuad_test", "cuad_test"), ("cuad", "cuad_validation")):  # last and alone: they are timed
+    for name, part in (("cuad_test", "cuad_test"), ("cuad", "cuad_validation")):  # last, because they are timed
         for unit in data.units.get(part, ()):
             yield name, Page(unit.ids, unit.questions)
 
 
 def some_units(units: Sequence[Unit], questions: int) -> Iterator[Unit]:
-    """Texts until there are so many questions, spread over the set."""
+    """Texts spread over the set, up to this many questions."""
     asked = 0
     for unit in random.Random(2).sample(units, len(units)):
         if asked >= questions:
@@ -54,7 +54,7 @@ def some_units(units: Sequence[Unit], questions: int) -> Iterator[Unit]:
 
 
 def find_all(way: Way, data: TokenSets, examples: int, path: Path) -> dict[str, Any]:
-    """The best spans for each question of each page, to a file; seconds a page by set."""
+    """Write the best spans for each question of each page; return seconds per page by set."""
     seconds: dict[str, list[float]] = {}
     opened: dict[str, list[float]] = {}
     with lzma.open(path, "wt") as file:
@@ -79,8 +79,8 @@ def find_all(way: Way, data: TokenSets, examples: int, path: Path) -> dict[str, 
 
 
 def line(name: str, question: TokenQuestion, page: Page, found: list[Found]) -> dict[str, Any]:
-    """Spans as tokens of the page, and where the page holds the answer, from which scoring finds the text."""
-    best = found[:1] if name.startswith("hidden") else []  # it may lie in the haystack
+    """Spans as tokens of the page, and the right spans, from which scoring finds the text."""
+    best = found[:1] if name.startswith("hidden") else []  # it may be in the surrounding text
     return {
         "set": name,
         "question": question.number,

@@ -1,7 +1,7 @@
-"""Learn to find the right document: a question is nearer to the nodes of its own passage than to those of others.
+"""Learn to find the right document: a question should be nearer to the nodes of its own passage than to others.
 
-The vectors are those that reading leaves in the tree: the means of 128 and of 16 tokens after the window layers. So an
-index that was made for asking also serves for finding, and nothing more is computed.
+The vectors are the tree's means of 128 and 16 tokens after the window layers, so an index for questions also serves for
+search, without extra computation.
 """
 
 import random
@@ -50,7 +50,7 @@ class Pairs(NamedTuple):
 
 @dataclass
 class PairStream(IterableDataset[Pairs]):
-    """Endless batches of question and passage, a passage once in a batch."""
+    """Endless batches of questions and distinct passages."""
 
     units: Mapping[str, Sequence[Unit]]
     pairs: int = PAIRS
@@ -87,7 +87,7 @@ class PairStream(IterableDataset[Pairs]):
 
 
 def around(unit: Unit, question: TokenQuestion, chance: random.Random) -> Ints:
-    """A stretch of the text with an answer in it."""
+    """A stretch of the text that contains an answer."""
     a, b = chance.choice(question.spans)
     low, high = max(b + 1 - LONGEST, 0), min(a, max(len(unit.ids) - LONGEST, 0))
     start = chance.randint(min(low, high), high)

@@ -1,8 +1,8 @@
-"""Practice in windows: a question and a passage that answers it, or does not, as a second look meets them.
+"""Practice in windows: a question and a passage that answers it, or not, as in a second look.
 
-Half of the paragraphs stand alone, the others among text that has nothing to do with them; of documents, any window
-around an answer. Some questions meet a passage of their own article or document that does not answer them. Where a
-teacher has read a paragraph, its chances for each start and end are learned beside the right ones.
+Half of the paragraphs are alone, the others among unrelated text; documents give any window around an answer. Some
+questions get a passage of their own article or document that does not answer them. If a teacher has read a paragraph,
+its probabilities of starts and ends are learned beside the right ones.
 """
 
 import random
@@ -21,16 +21,16 @@ from shipped_model.data import ASKED, Ints, Span, TokenQuestion, Unit
 from vcc.data.features import Frame
 
 SIZE = 512  # tokens in a window
-ALONE = 0.4  # the share of paragraphs that nothing stands around
-NEIGHBOURS = 0.6  # of the others, the share that stands among paragraphs of its own article, as in a document
-UNANSWERED = 0.15  # the share of questions that meet a passage without their answer
-POOL = 2048  # lessons that are sorted by length, so that batches hold little padding
+ALONE = 0.4  # share of paragraphs without surrounding text
+NEIGHBOURS = 0.6  # of the others, the share among paragraphs of its own article
+UNANSWERED = 0.15  # share of questions with a passage that does not answer them
+POOL = 2048  # lessons sorted by length, for little padding
 TOKENS = 65_536  # in a batch
 
 
 @dataclass(frozen=True)
 class Taught:
-    """What a teacher says of every question of a set."""
+    """A teacher's predictions for every question of a set."""
 
     places: Ints  # (2, Q, K) tokens of the paragraph that may be the start, and the end
     chances: Any  # (2, Q, K) their probabilities
@@ -59,15 +59,15 @@ class Lesson:
 
 @dataclass(frozen=True)
 class Lessons:
-    """Windows (W, n) to practise on, and what is right."""
+    """Windows (W, n) for practice, with targets."""
 
     ids: Tensor
     mask: Tensor
     types: Tensor
     outside: Tensor  # (W, n) neither passage nor CLS
     right: Tensor  # (2, W, n) right starts and ends; the CLS token where there is none
-    apart: Tensor  # (W,) whether these are several answers, and not several ways to say one
-    taught: Tensor  # (W,) whether a teacher has been asked
+    apart: Tensor  # (W,) whether these are several answers, not variants of one
+    taught: Tensor  # (W,) whether there is a teacher's prediction
     chances: Tensor  # (2, W, n) what it said
     loader: int = 0  # the process that made it
     place: tuple[Any, int] = (None, 0)  # the state of the generator before its pool, and where it stands in the pool
@@ -106,7 +106,7 @@ class Practice(IterableDataset[Lessons]):
         worker = torch.utils.data.get_worker_info()
         loader = (worker.id + self.turn) % worker.num_workers if worker else 0
         chance, first = random.Random(self.seed + loader), 0
-        if loader in self.taken:  # a run continues: one pool is made again, not all before it
+        if loader in self.taken:  # resuming: only one pool is made again
             state, last = self.taken[loader]
             chance.setstate(state)
             first = last + 1
@@ -236,7 +236,7 @@ def batches(practice: Practice, workers: int) -> Iterator[Lessons]:
 
 
 def all_apart(spans: Sequence[Span]) -> bool:
-    """Whether there are several spans, and none overlaps another."""
+    """Whether there are several spans without overlaps."""
     edges = sorted(spans)
     return len(edges) > 1 and all(a[1] < b[0] for a, b in zip(edges, edges[1:], strict=False))
 

@@ -1,4 +1,4 @@
-"""Texts to tokens, on a CPU: what `train` needs and, for `score`, where each validation token stands in its text.
+"""Tokenize texts, on a CPU: for `train` and, with the offsets of validation tokens, for `score`.
 
 python -m shipped_model.prepare --data DATA --minilm FOLDER --out prepared
 """
@@ -42,22 +42,22 @@ from vcc.tasks.hotpotqa import YES_NO, MultiHop
 from vcc.tasks.squad import Squad
 
 BOOK_TOKENS = {"train": 2_400_000, "validation": 600_000}
-TWISTED_SHARE = 0.5  # of SQuAD's questions, as many are asked so that nothing answers them
+TWISTED_SHARE = 0.5  # of SQuAD's questions, also asked in an unanswerable form
 VERDICTS = {"Entailment": SUPPORTED, "Contradiction": CONTRADICTED, "NotMentioned": ABSENT}
 HELD_OUT = "Wuthering Heights"  # an example that ships with the package: not read in training
 
 
 @dataclass(frozen=True)
 class PrepareOptions:
-    """What is read and written."""
+    """Inputs and outputs."""
 
     data: Annotated[Path, "folder of the data sets"]
     minilm: Annotated[Path, "folder of MiniLM-L6"]
-    out: Annotated[Path, "folder to write to"]
+    out: Annotated[Path, "output folder"]
 
 
 def prepare(options: PrepareOptions) -> None:
-    """Texts to tokens, on a CPU: what `train` needs and, for `score`, where each validation token stands."""
+    """Tokenize texts, on a CPU: for `train` and, with the offsets of validation tokens, for `score`."""
     minilm, out = options.minilm, options.out
     out.mkdir(parents=True, exist_ok=True)
     tokenizer = AutoTokenizer.from_pretrained(minilm)
@@ -90,7 +90,7 @@ def prepare(options: PrepareOptions) -> None:
         )
     books = {split: book_text(split, source, tokenizer) for split in BOOK_TOKENS}
     save(TokenSets(units, books), out / "tokens.npz.xz")
-    with lzma.open(out / "validation.jsonl.xz", "wt") as file:  # stays here: only scoring needs it
+    with lzma.open(out / "validation.jsonl.xz", "wt") as file:  # only scoring needs it
         for name in sets:
             if name.endswith(("validation", "test")):
                 file.writelines(json.dumps({"set": name, **text}) + "\n" for text in texts[name])
@@ -119,7 +119,7 @@ def statements(split: str, source: str) -> Iterator[Example]:
 
 
 def squad_halves(source: str) -> tuple[list[Example], list[Example]]:
-    """Only the published validation half has questions without an answer: half of its articles teach, others test."""
+    """Only the published validation set has unanswerable questions: half of its articles train, the others test."""
     examples = list(Squad().load("validation", source))
     articles = list(dict.fromkeys(example.group for example in examples))
     taught = set(articles[: len(articles) // 2])
@@ -127,11 +127,11 @@ def squad_halves(source: str) -> tuple[list[Example], list[Example]]:
 
 
 def to_units(name: str, examples: Sequence[Example], tokenizer: Any) -> tuple[tuple[Unit, ...], list[dict[str, Any]]]:
-    """One unit a text; the questions of each keep their order, and are numbered through the set."""
+    """One unit per text; questions keep their order and are numbered over the set."""
     by_text: dict[str, list[Example]] = {}
     for example in examples:
         by_text.setdefault(example.document, []).append(example)
-    first = 1000 if name == "squad2_train" else 0  # its articles are others than those of squad11_train
+    first = 1000 if name == "squad2_train" else 0  # its articles differ from those of squad11_train
     owners = {group: first + i for i, group in enumerate(dict.fromkeys(example.group for example in examples))}
     twists = names_of(examples) if name == "squad11_train" else {}
     chance, units, texts = random.Random(0), [], []
@@ -141,7 +141,7 @@ def to_units(name: str, examples: Sequence[Example], tokenizer: Any) -> tuple[tu
         for example in asked:
             spans = tuple(token_spans(example.answer_spans, tokens.offsets))
             if name.endswith("train") and example.answers and not spans:
-                continue  # an answer that the text does not hold
+                continue  # the text does not contain the answer
             wordings = [(example.question, VERDICTS.get(str(example.meta.get("label")), ASKED), spans)]
             if name == "cuad_train":
                 wordings.append((chance.choice(WORDINGS[str(example.meta["category"])]), REWORDED, spans))
@@ -167,7 +167,7 @@ def to_units(name: str, examples: Sequence[Example], tokenizer: Any) -> tuple[tu
 
 
 def without_yes_no(example: Example) -> Example:
-    """The task puts the words yes and no before every document, for questions that we leave out."""
+    """Remove the words yes and no, which the task puts before every document for questions that we leave out."""
     by = len(YES_NO)
     return replace(
         example,
@@ -177,7 +177,7 @@ def without_yes_no(example: Example) -> Example:
 
 
 def book_text(split: str, source: str, tokenizer: Any) -> Ints:
-    """A passage of each book, until there is enough."""
+    """One passage per book, until there is enough."""
     books = [r for r in load_records("books", split, source, "") if HELD_OUT not in r.get("title")]
     each = BOOK_TOKENS[split] // len(books)
     parts = []

@@ -1,4 +1,4 @@
-"""From what `train` found to scores with 95% intervals over documents, as Markdown and JSON; on a CPU.
+"""Score the answers of `train` with 95% intervals over documents, as Markdown and JSON, on a CPU.
 
 python -m shipped_model.score --prepared prepared --found results --out results/scores.json
 """
@@ -31,15 +31,15 @@ Texts = dict[str, list[tuple[dict[str, Any], dict[str, Any], Unit]]]  # by set: 
 
 @dataclass(frozen=True)
 class ScoreOptions:
-    """What is scored."""
+    """Inputs and outputs."""
 
-    prepared: Annotated[Path, "what `prepare` wrote"]
-    found: Annotated[Path, "where `train` wrote"]
-    out: Annotated[Path, "file to write to"]
+    prepared: Annotated[Path, "output folder of `prepare`"]
+    found: Annotated[Path, "output folder of `train`"]
+    out: Annotated[Path, "output file"]
 
 
 def score_all(options: ScoreOptions) -> None:
-    """From what `train` found to scores with 95% intervals over documents, as Markdown and JSON; on a CPU."""
+    """Score the answers of `train` with 95% intervals over documents, as Markdown and JSON, on a CPU."""
     texts, tokenizer = load_texts(options.prepared), AutoTokenizer.from_pretrained(options.prepared)
     scores: dict[str, Any] = {}
     for path in sorted(options.found.glob("found-*.jsonl.xz")):
@@ -85,7 +85,7 @@ def lead(found: Sequence[Sequence[float]]) -> float:
 
 
 def contracts(lines: list[dict[str, Any]], texts: list[Any]) -> dict[str, float]:
-    """CUAD's scores; the better of two confidences, for each way: softmax with no answer, or the lead over it."""
+    """CUAD's scores, by the better of two confidences for each way: softmax with no answer, or the lead over it."""
     examples, softmax, leads, f1s, answerable = [], [], [], [], []
     for line in lines:
         q, text, _ = texts[line["question"]]
@@ -100,7 +100,7 @@ def contracts(lines: list[dict[str, Any]], texts: list[Any]) -> dict[str, float]
         if q["answers"]:
             answerable.append(example)
             f1s.append(best_of(word_f1, spans[0] if spans else "", q["answers"]))
-    # Ranks instead of leads: the curve is read off at fixed thresholds between 0 and 1.
+    # Ranks instead of leads: the curve is evaluated at fixed thresholds between 0 and 1.
     order = np.sort([value for some in leads for _, value in some])
     ranked = [
         [(span, float(np.searchsorted(order, value, "right") / (len(order) + 1))) for span, value in some]
@@ -146,7 +146,7 @@ def answers(lines: list[dict[str, Any]], texts: list[Any], tokenizer: Any) -> di
 
 
 def best_words(line: dict[str, Any], text: dict[str, Any], unit: Unit, tokenizer: Any) -> str:
-    """The best span as its text has it; as tokens say it, where it lies in what the text was hidden in."""
+    """The best span as in its text; if it is in the surrounding text, as decoded tokens."""
     if not line["found"]:
         return ""
     own = next(question.spans for question in unit.questions if question.number == line["question"])
@@ -211,9 +211,9 @@ def markdown(scores: dict[str, Any]) -> str:
         ("SQuAD 2.0: F1 of the best span", "squad", "answerable_f1"),
         ("SQuAD 2.0: answer or not, AUC", "squad", "auc"),
         ("SQuAD 2.0: F1 at the threshold", "squad", "f1"),
-        ("SQuAD 2.0: no answer, found", "squad", "none_found"),
-        ("SQuAD 2.0: no answer, right when said", "squad", "none_right"),
-        ("SQuAD 2.0: answer, not called none", "squad", "answered"),
+        ("SQuAD 2.0: no answer, recall", "squad", "none_found"),
+        ("SQuAD 2.0: no answer, precision", "squad", "none_right"),
+        ("SQuAD 2.0: answer, coverage", "squad", "answered"),
     ]
     for part, found in scores[ways[0]].items():
         if isinstance(found, dict) and "questions" in found:
@@ -224,7 +224,7 @@ def markdown(scores: dict[str, Any]) -> str:
     for title, part, name in wanted:
         cells = [shown(scores[way].get(part, {}), name) for way in ways]
         lines.append(f"| {title} | " + " | ".join(cells) + " |")
-    for part, what in (("seconds_a_page", "seconds a page"), ("answers_opened", "answers opened, %")):
+    for part, what in (("seconds_a_page", "seconds per page"), ("answers_opened", "answers opened, %")):
         for name in scores[ways[0]].get(part, {}):
             cells = [f"{scores[way][part][name]:.3g}" if name in scores[way].get(part, {}) else "" for way in ways]
             lines.append(f"| {what}: {name} | " + " | ".join(cells) + " |")

@@ -1,7 +1,7 @@
 """The sets that the model is trained and tested on, as examples: paragraphs, and whole documents.
 
-All of them allow a model that ships (the model's card names them with their licences). A set's file holds one JSON
-object a line; where a record names a document, its text is in the set's `docs.jsonl.xz`.
+Their licences allow shipping the model (see the model card). A set's file has one JSON object per line; if a record
+names a document, its text is in the set's `docs.jsonl.xz`.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Source:
 
     name: str
     whole: bool = False  # whether its texts are documents, longer than a window
-    share: float = 1.0  # how often a question of it is practised in windows, beside one of SQuAD's
+    share: float = 1.0  # how often its questions are practised in windows, relative to SQuAD's
     splits: tuple[Split, ...] = ("train", "validation")
 
     def load(self, split: Split, data: str) -> list[Example]:

@@ -2,9 +2,8 @@
 
     python -m shipped_model.speed --prepared prepared --contracts 31
 
-The model is loaded, reads and asks as it does for users. Windows are timed with an untrained MiniLM: its weights do not
-change its speed. On a CPU the processor's own seconds are counted, those of all threads together: what else the machine
-does is not in them.
+The model is loaded and used as in the product. Windows are timed with an untrained MiniLM: weights do not change its
+speed. On a CPU, processor time of all threads is counted, without other load of the machine.
 """
 
 import sys
@@ -26,13 +25,13 @@ from vcc.qa.windows import WindowReader
 
 @dataclass(frozen=True)
 class SpeedOptions:
-    """What is timed."""
+    """Settings of the measurement."""
 
-    prepared: Annotated[Path, "what `prepare` wrote"]
+    prepared: Annotated[Path, "output folder of `prepare`"]
     model: Annotated[Path, "folder of the model"] = SHIPPED
-    contracts: Annotated[int, "of the 62 for validation"] = 31
-    longest: Annotated[int, "tokens of a contract; longer ones are left out"] = 10**6
-    threads: Annotated[int, "of a CPU"] = 2
+    contracts: Annotated[int, "number of validation contracts, of 62"] = 31
+    longest: Annotated[int, "maximum tokens of a contract; longer ones are skipped"] = 10**6
+    threads: Annotated[int, "CPU threads"] = 2
     half: Annotated[bool, "compute in 16 bits, for a GPU"] = False
 
 
@@ -61,7 +60,7 @@ def speed(options: SpeedOptions) -> None:
         print(len(unit.ids), "tokens", seconds, flush=True)
     print(
         f"{len(units)} contracts of {sum(len(unit.ids) for unit in units) // len(units):,} tokens on average: "
-        f"{seconds['vcc'] / len(units):.4g} and {seconds['windows'] / len(units):.4g} s a contract, "
+        f"{seconds['vcc'] / len(units):.4g} and {seconds['windows'] / len(units):.4g} s per contract, "
         f"{seconds['windows'] / seconds['vcc']:.2f} times as fast"
     )
 

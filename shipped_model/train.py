@@ -1,11 +1,10 @@
-"""Train MiniLM to answer questions on documents, through VCC or in windows, and note what it finds; one GPU.
+"""Train MiniLM to answer questions on documents, through VCC or in windows, and store its answers; on one GPU.
 
     python -m shipped_model.train --prepared prepared --way twice --minutes 6.5 --out results &
     python -m shipped_model.train --prepared prepared --way windows --minutes 6.5 --out results
 
-Both may share the GPU, as above: then they train for the same time side by side, and are timed one after the other.
-`score` turns what was found into scores. A training saves itself: --pause 9 stops it after nine minutes, and the same
-command with --resume continues.
+Both may share the GPU, as above: they train concurrently for the same time and are timed sequentially. `score` scores
+the answers. --pause 9 saves and stops after nine minutes; the same command with --resume continues.
 """
 
 import copy
@@ -50,49 +49,49 @@ COMPRESSED = vcc.VccConfig(scales=(128, 16, 1), budget=(128, 32), vip_window="ow
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """What is trained, and how."""
+    """Settings of the training."""
 
-    prepared: Annotated[Path, "what `prepare` wrote"]
+    prepared: Annotated[Path, "output folder of `prepare`"]
     way: Annotated[Literal["vcc", "windows", "twice"], "through VCC, in windows, or through VCC with a second look"]
-    out: Annotated[Path, "folder to write to"] = Path("out")
-    name: Annotated[str | None, "of what is written; unless given, the way"] = None
-    layers: Annotated[int, "of the model that VCC reads with; MiniLM has 6"] = 7
-    window_layers: Annotated[int, "of these, layers on windows"] = 6
-    score: Annotated[Literal["attention", "similarity"], "what opens a segment"] = "similarity"
+    out: Annotated[Path, "output folder"] = Path("out")
+    name: Annotated[str | None, "name of the output (default: the way)"] = None
+    layers: Annotated[int, "layers of the VCC model; MiniLM has 6"] = 7
+    window_layers: Annotated[int, "layers on windows"] = 6
+    score: Annotated[Literal["attention", "similarity"], "score that opens segments"] = "similarity"
     budget: Annotated[tuple[int, ...], "segments of 128 and 16 tokens opened"] = (128, 32)
-    minutes: Annotated[float, "of training"] = 6.5
+    minutes: Annotated[float, "minutes of training"] = 6.5
     rate: Annotated[float, "learning rate"] = 1e-4
-    examples: Annotated[int, "to score of each set of hidden paragraphs; 0: score nothing"] = 300
-    practice: Annotated[int, "steps of practice in windows, for each batch of pages"] = 3
-    taught: Annotated[Path | None, "what `teacher` said of the paragraphs"] = None
-    soft: Annotated[float, "share of the teacher in what is learned where it was asked"] = 0.6
-    each: Annotated[bool, "learn each of several answers, not one of them"] = False
-    keep: Annotated[float, "share of what --model itself said before in what is learned where there is an answer"] = 0.0
-    clauses: Annotated[float, "how often a clause is practised in windows, beside a question of SQuAD's"] = 0.4
-    workers: Annotated[int, "processes that make windows to practise on"] = 8
-    contracts: Annotated[float, "share of the batches that are contracts"] = 0.4
-    shortest: Annotated[int, "tokens in a page, at most, to begin with"] = 1_500
-    longest: Annotated[int, "and at the end"] = 98_304
-    looks: Annotated[int, "passages that are read again, at most"] = 12
-    finding: Annotated[bool, "learn to tell the question's own document from others"] = False
-    verdicts: Annotated[bool, "learn whether a passage supports a statement"] = False
-    average_last: Annotated[float | None, "share of the training, at its end, whose weights are averaged"] = None
-    model: Annotated[Path | None, "go on with this one, or only score it with --minutes 0"] = None
-    steps: Annotated[int | None, "end after so many steps, if the minutes have not ended it before"] = None
-    ema: Annotated[float | None, "decay of an exponential average of the weights; the average is the model"] = None
-    compile: Annotated[bool, "compile the encoder where the model is called as a whole: in windows"] = False
-    pause: Annotated[float | None, "save and stop after so many minutes of this call; --resume continues"] = None
-    resume: Annotated[bool, "continue from the last save of the same training"] = False
+    examples: Annotated[int, "examples to score per set of hidden paragraphs; 0: none"] = 300
+    practice: Annotated[int, "practice steps in windows per batch of pages"] = 3
+    taught: Annotated[Path | None, "predictions of `teacher`"] = None
+    soft: Annotated[float, "share of the teacher in the loss"] = 0.6
+    each: Annotated[bool, "learn all of several answers, not just one"] = False
+    keep: Annotated[float, "share of --model's own earlier predictions in the loss of answerable questions"] = 0.0
+    clauses: Annotated[float, "how often clauses are practised in windows, relative to SQuAD's questions"] = 0.4
+    workers: Annotated[int, "processes that prepare windows"] = 8
+    contracts: Annotated[float, "share of batches that are contracts"] = 0.4
+    shortest: Annotated[int, "maximum tokens per page at the start"] = 1_500
+    longest: Annotated[int, "maximum tokens per page at the end"] = 98_304
+    looks: Annotated[int, "maximum second looks"] = 12
+    finding: Annotated[bool, "also learn to find the question's document"] = False
+    verdicts: Annotated[bool, "also learn whether a passage supports a statement"] = False
+    average_last: Annotated[float | None, "final share of the training over which weights are averaged"] = None
+    model: Annotated[Path | None, "model to continue from, or only to score with --minutes 0"] = None
+    steps: Annotated[int | None, "maximum steps, within --minutes"] = None
+    ema: Annotated[float | None, "decay of an exponential average of the weights, which becomes the model"] = None
+    compile: Annotated[bool, "compile the encoder for windows"] = False
+    pause: Annotated[float | None, "save and stop after this many minutes of this call; --resume continues"] = None
+    resume: Annotated[bool, "continue from the last checkpoint of the same training"] = False
 
     def __post_init__(self) -> None:
         if self.keep and self.model is None:
-            raise UsageError(f"--keep is {self.keep}: what --model said before is to be learned, and none is given")
+            raise UsageError(f"--keep is {self.keep}: it needs --model, whose predictions are learned")
         if self.keep and self.taught is not None:
-            raise UsageError(f"--keep is {self.keep}, and --taught is {self.taught}: only one of them can teach")
+            raise UsageError(f"--keep is {self.keep} and --taught is {self.taught}: give only one of them")
 
 
 def train(options: TrainOptions) -> None:
-    """Train MiniLM to answer questions on documents, through VCC or in windows, and note what it finds."""
+    """Train MiniLM to answer questions on documents, through VCC or in windows, and store its answers."""
     out, name = options.out, options.name or options.way
     out.mkdir(parents=True, exist_ok=True)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -121,7 +120,7 @@ def train(options: TrainOptions) -> None:
         if options.finding and isinstance(way, ReadByVcc):
             note["found_first"] = finding.recall(way.qa, data.units["squad_validation"])
     if options.examples:
-        with one_at_a_time(out / "lock"):  # what is timed has the machine for itself, where both ways run at once
+        with one_at_a_time(out / "lock"):  # timing needs the machine alone, even if both ways run concurrently
             note |= find_all(way, data, options.examples, out / f"found-{name}.jsonl.xz")
     if device == "cuda":
         note |= {"gpu": torch.cuda.get_device_name(), "peak_gib": torch.cuda.max_memory_allocated() / 2**30}
@@ -130,7 +129,7 @@ def train(options: TrainOptions) -> None:
 
 
 def start(options: TrainOptions, tokenizer: Any, device: str) -> Way:
-    """The model to begin with, in the way it shall read."""
+    """The initial model, for the way it reads."""
     model = AutoModelForQuestionAnswering.from_pretrained(
         options.model or options.prepared, dtype=torch.float32, attention_probs_dropout_prob=0.0
     )
@@ -149,7 +148,7 @@ def start(options: TrainOptions, tokenizer: Any, device: str) -> Way:
 
 
 def grow(model: Any, layers: int) -> None:
-    """Copies of the last layer on top, to read compressed: those below keep what makes their mean states comparable."""
+    """Add copies of the last layer for compressed reading; the layers below keep comparable mean states."""
     stack = model.base_model.encoder.layer
     while len(stack) < layers:
         stack.append(copy.deepcopy(stack[-1]))
@@ -157,7 +156,7 @@ def grow(model: Any, layers: int) -> None:
 
 
 def practice_of(data: TokenSets, options: TrainOptions, frame: Frame) -> Practice:
-    """Windows to practise on, of all sets."""
+    """Practice windows from all sets."""
     shares = {f"{kind.name}_train": kind.share for kind in SOURCES} | {
         "squad2_train": 4.0,
         "cuad_train": options.clauses,
@@ -172,7 +171,7 @@ def practice_of(data: TokenSets, options: TrainOptions, frame: Frame) -> Practic
 
 @dataclass(frozen=True)
 class ExtraLessons:
-    """What is learned beside answering: a step of each, after each batch of pages."""
+    """Additional objectives: one step of each after each batch of pages."""
 
     pairs: Iterator[finding.Pairs] | None = None
     judged: Iterator[verdicts.Judgements] | None = None
@@ -249,7 +248,7 @@ def learn(
 
 @dataclass
 class PagesAndPractice:
-    """Batches of pages, read in a way, and after each some batches of windows to practise on."""
+    """Batches of pages, each followed by batches of practice windows."""
 
     way: Way
     mixture: Mixture
@@ -262,7 +261,7 @@ class PagesAndPractice:
     practised: dict[int, tuple[Any, int]] = field(default_factory=dict)  # by loader, the place of its last batch
 
     def __post_init__(self) -> None:
-        """What the model said before is that of the model before the first step, also where a run continues."""
+        """Earlier predictions come from the model before the first step, also in a resumed run."""
         self.before = copy.deepcopy(self.way.model).eval().requires_grad_(False) if self.options.keep else None
 
     def steps(self, first: int, state: Any) -> Iterator[loop.Losses]:
@@ -298,7 +297,7 @@ class PagesAndPractice:
 
 
 def ahead(mixture: Mixture) -> Iterator[tuple[list[Page], Any]]:
-    """Batches, and the state of the generator after each, made by another thread while the GPU works."""
+    """Batches with the generator's state after each, made in a thread while the GPU works."""
     made: queue.Queue[tuple[list[Page], Any]] = queue.Queue(8)
 
     def make() -> None:

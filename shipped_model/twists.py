@@ -1,7 +1,7 @@
 """Questions that look answerable and are not: an answerable one with a word changed.
 
-People who were asked for such questions changed a name for another one of the paragraph, said the opposite, said "not",
-or told who did what to whom the other way round. That is what is done here; now and then an answer is left by mistake.
+Crowd workers wrote such questions by exchanging a name, using an antonym, adding "not", or swapping roles. These
+changes are made here; occasionally a question stays answerable.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""Learn whether a passage supports a statement, contradicts it or says nothing of it.
+"""Learn whether a passage supports a statement, contradicts it or does not mention it.
 
 A linear head on the CLS state of a window `[CLS] statement [SEP] passage [SEP]`, the same window as in a second look.
 Statements are the hypotheses of ContractNLI, with the clauses that decide them; sentences of paragraphs as they stand
@@ -146,7 +146,7 @@ def stream(units: Mapping[str, Sequence[Unit]], frame: Frame, workers: int) -> I
 
 
 def new_head(model: Any) -> nn.Linear:
-    """A head for the model's CLS state, or the one that was saved in `folder`."""
+    """A head for the model's CLS state, or the one saved in `folder`."""
     head = nn.Linear(model.config.hidden_size, len(KINDS))
     nn.init.normal_(head.weight, std=0.02)
     nn.init.zeros_(head.bias)
@@ -179,7 +179,7 @@ def verdict_loss(model: Any, head: nn.Linear, given: Judgements) -> Tensor:
 
 @torch.no_grad()
 def accuracy(model: Any, head: nn.Linear, units: Sequence[Unit], frame: Frame) -> float:
-    """Of statements on whole documents, in percent: the window that is least silent decides."""
+    """Accuracy of statements on whole documents, in percent: the window least likely to be silent decides."""
     right, number = 0, 0
     for unit in units:
         for question in unit.questions:

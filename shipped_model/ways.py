@@ -1,8 +1,8 @@
 """Ways to learn from the same pages with the same model: through VCC, with or without a second look, and in windows.
 
-All read and ask as the product does (`vcc.qa`); here are their losses. They have the same head, start and end logits
-of each token, "no answer" being those of the CLS token, and the same loss, -log P(one of the right starts) and ends. A
-way gives `losses` of a batch of pages, one optimizer step each, and the best spans of a page for each of its questions.
+All read and ask like the product (`vcc.qa`); their losses are here. They share the head, start and end logits of each
+token with "no answer" at the CLS token, and the loss, -log P(one of the right starts) and ends. A way has `losses` of a
+batch of pages, one optimizer step each, and finds the best spans of a page for each of its questions.
 """
 
 import itertools
@@ -26,7 +26,7 @@ from vcc.qa.model import QaModel
 from vcc.qa.settings import QaSettings
 from vcc.qa.windows import ChosenPassage, Found, WindowReader, batch, room, window_logits
 
-BUDGETS = ((64, 32), (128, 32), (128, 32), (128, 64), (128, 64))  # drawn in training, so that any serves
+BUDGETS = ((64, 32), (128, 32), (128, 32), (128, 64), (128, 64))  # drawn in training, so all of them work later
 
 
 class Way(Protocol):
@@ -55,13 +55,13 @@ def loss_at(logits: Tensor, places: Sequence[Sequence[Span]], each: bool = False
 class ReadByVcc:
     """Each page once, then all questions as one batch over the trees of their pages.
 
-    A model that takes second looks learns them at once, from windows as they come in a second look.
+    A model with second looks learns them at the same time, from windows like those of a second look.
     """
 
     qa: QaModel
     choosing: float = 0.5  # weight of the loss that teaches which segments to open
     windows: int = 96  # in a step
-    more: int = 1  # steps with windows alone, for each with a compressed reading: they are quick
+    more: int = 1  # fast steps with only windows, per step with compressed pages
     each: bool = False  # whether each of several answers is learned, or one of them
     opened: list[float] = field(default_factory=list)  # for each answer, whether the last layer opened its segment
 
@@ -94,7 +94,7 @@ class ReadByVcc:
         yield from itertools.islice(windows, self.more)
 
     def choosing_loss(self, questions: Sequence[TokenQuestion], tree: SegmentTree, steps: Sequence[Step]) -> Tensor:
-        """-log of each answer node's share of the score, beside that of all nodes without an answer."""
+        """-log of each answer node's share of the score, among all nodes without an answer."""
         gold = torch.zeros(len(questions), tree.counts[-1].shape[1], dtype=torch.bool)
         places = self.qa.places(tree.length).tolist()
         for i, question in enumerate(questions):
@@ -134,7 +134,7 @@ class ReadByVcc:
 
 @dataclass
 class ReadByWindows:
-    """Every question with every window of 512 tokens, 256 apart: what VCC is compared with."""
+    """Every question with every window of 512 tokens, 256 apart: the baseline."""
 
     windows: WindowReader
     batch: int = 128  # windows in a step

@@ -1,1 +1,1 @@
-"""The models that VCC is compared with, each started from the same checkpoint by copying its weights."""
+"""The models VCC is compared with, all started from the weights of the same checkpoint."""

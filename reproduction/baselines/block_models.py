@@ -1,4 +1,4 @@
-"""Block attention inside a BERT or RoBERTa of Hugging Face: the same class, heads and weights, another attention."""
+"""Block attention in Hugging Face's BERT and RoBERTa: same class, heads and weights, another attention."""
 
 import copy
 from typing import Any, TypeVar
@@ -19,15 +19,15 @@ TYPES = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
 
 
 def use_blocks(model: Model, pattern: BlockPattern) -> Model:
-    """The model itself, from now on with this attention; it is kept with the model when that is saved."""
+    """Set this attention on the model, in place; it is saved with the model."""
     if model.config.model_type not in TYPES:
-        raise ModelError(f"block attention goes into {', '.join(TYPES)}, not into {type(model).__name__}")
+        raise ModelError(f"block attention supports {', '.join(TYPES)}, not {type(model).__name__}")
     setattr(model.config, KEY, pattern.to_dict())
     return restore_blocks(model)
 
 
 def restore_blocks(model: Model) -> Model:
-    """After loading: a model that was saved with block attention gets it back. Others stay as they are."""
+    """Restore the block attention of a loaded model that was saved with it."""
     if pattern_of(model) is not None:
         AttentionInterface.register(NAME, attention)
         AttentionMaskInterface.register(NAME, keep_mask)
@@ -52,8 +52,8 @@ def pattern_of(model: PreTrainedModel) -> BlockPattern | None:
 def attention(
     module: Any, q: Tensor, k: Tensor, v: Tensor, attention_mask: Tensor | None, scaling: float, **_: Any
 ) -> tuple[Tensor, None]:
-    """What Hugging Face calls in each layer. q, k, v (B, H, n, d) -> (B, n, H, d). Weights have no dropout: there is
-    no matrix of them, as in MRA's own code."""
+    """The attention function that Hugging Face calls. q, k, v (B, H, n, d) -> (B, n, H, d). Without attention dropout,
+    as in MRA's own code: there is no matrix of weights."""
     B, H, n, d = q.shape
     real = q.new_ones(B, n, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
     real = real[:, None, :].expand(B, H, n).flatten(0, 1)
@@ -65,5 +65,5 @@ def attention(
 
 
 def keep_mask(attention_mask: Tensor | None = None, **_: Any) -> Tensor | None:
-    """The mask over tokens (B, n) as it was given, not blown up to one over pairs."""
+    """The mask over tokens (B, n) as given, not expanded to pairs."""
     return attention_mask

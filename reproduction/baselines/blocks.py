@@ -16,7 +16,7 @@ LOWEST = torch.finfo(torch.float32).min
 
 @dataclass(frozen=True)
 class AttentionBlocks:
-    """Queries, keys and values in blocks; padding is zero and does not count."""
+    """Queries, keys and values in blocks; padding is zero and ignored."""
 
     q: Tensor  # (N, X, b, d)
     k: Tensor  # (N, X, b, d)

@@ -15,7 +15,7 @@ HEADS = {
     "ForMultipleChoice": hf.LongformerForMultipleChoice,
 }
 PREFIXES = {"bert": "Bert", "roberta": "Roberta"}
-# BERT's head for masked words has other names than RoBERTa's, which Longformer's has.
+# Longformer's head for masked words has RoBERTa's names; BERT's differ.
 MASKED_LM = {
     "cls.predictions.transform.dense.": "lm_head.dense.",
     "cls.predictions.transform.LayerNorm.": "lm_head.layer_norm.",
@@ -32,11 +32,11 @@ def to_longformer(model: PreTrainedModel, length: int, window: int | tuple[int, 
     head = type(model).__name__.removeprefix(PREFIXES.get(kind, "?"))
     if kind not in PREFIXES or head not in HEADS:
         raise ModelError(
-            f"no Longformer is made of {type(model).__name__}: it must be a BERT or RoBERTa with a head "
+            f"{type(model).__name__} cannot become a Longformer: it must be a BERT or RoBERTa with a head "
             f"of {', '.join(HEADS)}"
         )
     config = model.config
-    offset = config.pad_token_id + 1  # Longformer counts positions from behind the padding token's, as RoBERTa does
+    offset = config.pad_token_id + 1  # Longformer's positions start after the padding token's id, like RoBERTa's
     theirs = hf.LongformerConfig(
         vocab_size=config.vocab_size,
         hidden_size=config.hidden_size,
@@ -91,7 +91,7 @@ def renamed(model: PreTrainedModel) -> dict[str, Tensor]:
 
 
 def repeated(table: Tensor, first: int, offset: int, length: int) -> Tensor:
-    """`offset` rows of nothing, which padding reads, then `length` positions: those from `first` on, in a round."""
+    """`offset` zero rows for padding, then `length` positions: those from `first` on, repeated."""
     known = table[first:]
     again = known[torch.arange(length, device=table.device) % len(known)]
     return torch.cat([torch.zeros_like(known[:1]).expand(offset, -1), again])

@@ -1,4 +1,4 @@
-"""Which pairs of blocks are computed exactly: MRA chooses by scores, Big Bird by place."""
+"""The pairs of blocks computed exactly: MRA chooses by score, Big Bird by position."""
 
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
@@ -35,7 +35,7 @@ class Mra(BlockPattern):
 
     block: int = 32
     per_row: int = 8
-    diagonal: int = 3  # blocks around each row's own that are always chosen, as far as `per_row` goes
+    diagonal: int = 3  # blocks around each row's own that are always chosen, up to `per_row`
     rest: bool = True
 
     name = "mra"
@@ -49,7 +49,7 @@ class Mra(BlockPattern):
         return attend_blocks(blocks, self.wanted(coarse.detach(), blocks.counts), coarse if self.rest else None)
 
     def wanted(self, coarse: Tensor, counts: Tensor) -> Tensor:
-        """(N, X, X). A row has as many choices as it has real blocks, so that padding changes nothing."""
+        """(N, X, X). Only real blocks count, so padding changes nothing."""
         X = coarse.shape[-1]
         score = coarse - coarse.amax(-1, keepdim=True)
         x = torch.arange(X, device=coarse.device)
@@ -106,7 +106,7 @@ class BigBird(BlockPattern):
 
 
 def scattered(x: Tensor, y: Tensor, layer: int) -> Tensor:
-    """A number for every pair that looks random and depends on nothing else, however many blocks there are."""
+    """A pseudo-random number per pair that does not depend on the number of blocks."""
     mixed = ((x * 73856093) ^ (y * 19349663) ^ (layer * 83492791 + 1)) % 2**31
     for shift in (15, 12, 16):
         mixed = ((mixed >> shift) ^ mixed) * 0x2C1B3C6D % 2**31
@@ -117,7 +117,7 @@ PATTERNS: dict[str, type[Mra] | type[BigBird]] = {"mra": Mra, "bigbird": BigBird
 
 
 def read_pattern(values: dict[str, Any]) -> BlockPattern:
-    """From what `to_dict` gave."""
+    """The inverse of `to_dict`."""
     name = values.get("name")
     if name not in PATTERNS:
         raise UsageError(f"the attention pattern {name!r} must be one of {', '.join(PATTERNS)}")

@@ -1,4 +1,4 @@
-"""From one BERT or RoBERTa, every model of the comparison: its weights, longer positions, another attention."""
+"""Make every model of the comparison from one BERT or RoBERTa: same weights, longer positions, another attention."""
 
 import copy
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def dense(model: PreTrainedModel, length: int, options: dict[str, Any]) -> PreTr
 
 
 def truncated(model: PreTrainedModel, length: int, options: dict[str, Any]) -> PreTrainedModel:
-    """As it is: it reads the first tokens only."""
+    """The model unchanged: it reads the first tokens only."""
     known(options, ())
     return model
 
@@ -56,7 +56,7 @@ class Baseline:
 
     start: Start
     in_paper: str  # what the paper's tables call it
-    vips: str | None = None  # how it is told which tokens matter; None: it cannot be told
+    vips: str | None = None  # its argument for the tokens that matter; None: it has none
 
 
 KINDS: dict[str, Baseline] = {
@@ -70,7 +70,7 @@ KINDS: dict[str, Baseline] = {
 
 
 def start_from(model: PreTrainedModel, kind: str, length: int, **options: Any) -> PreTrainedModel:
-    """A model of this kind for `length` tokens that starts with a copy of the weights of `model`."""
+    """A model of this kind for `length` tokens, with a copy of the weights of `model`."""
     if kind not in KINDS:
         raise UsageError(f"{kind!r} must be one of {', '.join(KINDS)}")
     return KINDS[kind].start(copy.deepcopy(unwrap(model)), length, options)

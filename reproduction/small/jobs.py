@@ -1,4 +1,4 @@
-"""The jobs of the small scale: each writes one file when it is done, and needs those of others before it.
+"""The jobs of the small scale: each writes one file when it is done, and needs files of earlier ones.
 
 python -m reproduction.small.jobs PACKED OUT SETTINGS JOB ARGUMENTS
 """
@@ -35,9 +35,9 @@ from vcc.train.perplexity import Perplexity
 from vcc.train.predict import Predictor, counting
 
 HELD_OUT_ROWS = 64  # long sequences on which perplexity is measured
-PARAGRAPHS = 64  # short ones of a step
+PARAGRAPHS = 64  # short ones per step
 CHARACTERS = 4  # of a token of a contract; a few tokens have more
-MOSTLY_EMPTY = ("cuad",)  # most clauses are in few contracts; its authors, too, draw both kinds equally often
+MOSTLY_EMPTY = ("cuad",)  # most clauses are in few contracts; like its authors, we draw both kinds equally often
 
 
 # ------------------------------------------------------------------------------------------------------- pretraining
@@ -49,7 +49,7 @@ def sequences(layout: SmallLayout, split: str, tokenizer: Any, length: int, seed
 
 
 def perplexity(layout: SmallLayout, tokenizer: Any, objective: MaskedWords) -> Perplexity:
-    """Of held-out masked words: the same sequences and masks for everyone."""
+    """Perplexity of held-out masked words, on the same sequences and masks for all models."""
     small = layout.small
     data = sequences(layout, "validation", tokenizer, small.length, seed=1, size=HELD_OUT_ROWS)
     number = min(HELD_OUT_ROWS, data.per_epoch)
@@ -58,7 +58,7 @@ def perplexity(layout: SmallLayout, tokenizer: Any, objective: MaskedWords) -> P
 
 
 def begin(layout: SmallLayout) -> None:
-    """The common checkpoint: the packed weights with a head for masked words, which learns on short rows."""
+    """The common checkpoint: the packed weights with a head for masked words, trained on short rows."""
     small, folder = layout.small, layout.start()
     tokenizer = load.load_tokenizer(layout.packed / MODEL, local=True)
     torch.manual_seed(small.seed)
@@ -66,7 +66,7 @@ def begin(layout: SmallLayout) -> None:
     model, _ = load.load_model(layout.packed / MODEL, AutoModelForMaskedLM, local=True, new_head=True)
     objective = MaskedWords(tokenizer.pad_token_id, None, row=small.short)
     measure = perplexity(layout, tokenizer, objective)
-    data = sequences(layout, "train", tokenizer, small.length, small.seed + 7, 2**40)  # tokenized here for everyone
+    data = sequences(layout, "train", tokenizer, small.length, small.seed + 7, 2**40)  # tokenized here for all jobs
     if small.start_steps:
         plan = LoopPlan(small.pretrain_rate, small.start_steps)
         found = train(model, objective, MaskedSequences(data), small, plan, folder, measure)
@@ -97,7 +97,7 @@ def pretrain(layout: SmallLayout, name: str) -> None:
 
 
 def task_of(layout: SmallLayout, task: str) -> Task:
-    """Hidden paragraphs stand in as many tokens as the long models read, by their tokenizer."""
+    """Hidden paragraphs are in documents as long as the long models read, in their tokens."""
     if task != "squad_haystack":
         return TASKS[task]()
     tokenizer = load.load_tokenizer(layout.start(), local=True)
@@ -105,7 +105,7 @@ def task_of(layout: SmallLayout, task: str) -> Task:
 
 
 def examples(layout: SmallLayout, task: str, split: Split) -> Sequence[Example]:
-    """All to learn from; some to be tested on, drawn at random. Hidden paragraphs all have an answer."""
+    """All training examples, or a random sample of the test examples. All hidden paragraphs have an answer."""
     found = task_of(layout, task).load(split, str(layout.packed / DATA))
     if split == "train":
         return balanced(found, layout.small.length * CHARACTERS) if task in MOSTLY_EMPTY else found
@@ -121,16 +121,16 @@ def examples(layout: SmallLayout, task: str, split: Split) -> Sequence[Example]:
 
 
 def balanced(found: Sequence[Example], reach: int) -> list[Example]:
-    """As many with an answer that ends within so many characters as without one: those with one are repeated. An answer
-    further on is out of sight, and would teach that there is none."""
+    """Equally many with an answer within this many characters and without one; those with one are repeated. A later
+    answer would be truncated and teach that there is none."""
     answered = [example for example in found if any(end <= reach for _, end in example.answer_spans)]
     empty = [example for example in found if not example.answers]
     return answered * max(1, round(len(empty) / max(1, len(answered)))) + empty
 
 
 def answer(layout: SmallLayout, name: str) -> None:
-    """Learn to answer from paragraphs alone, which are short for everybody: a head that is new takes thousands of
-    questions to be of use, and these cost little. Of a paragraph VCC opens the share that it opens of a long text."""
+    """Learn to answer from single paragraphs, which are short for all models: a new head needs thousands of questions,
+    and these are cheap. VCC opens the same share of a paragraph as of a long text."""
     small, folder = layout.small, layout.answering(name)
     tokenizer = load.load_tokenizer(layout.start(), local=True)
     torch.manual_seed(small.seed)  # of the new head
@@ -169,7 +169,7 @@ def score(
     options: dict[str, Any] | None = None,
     length: int | None = None,
 ) -> None:
-    """Answer with a tuned model, read with other settings or at another length than it was tuned with."""
+    """Answer with a tuned model, with other settings or at another length than in training."""
     small = layout.small
     reading = length or variants.reads(name, small.length, small.short)
     model = variants.loaded(name, layout.tuned(name, task), reading, options)
@@ -188,8 +188,8 @@ def score(
 
 
 def time_alone(layout: SmallLayout, each: Sequence[dict[str, Any]]) -> None:
-    """Milliseconds and memory of one sequence, of one model after the other: run it when nothing else runs. One that
-    fails does not hold up the others, and is told of in the end.
+    """Milliseconds and memory per sequence, for one model after another: run it when nothing else runs. Failures do not
+    stop the others and are reported at the end.
     """
     failed: list[Exception] = []
     for one in each:

@@ -1,11 +1,11 @@
-"""Where the files of the small scale lie: jobs write them, steps wait for them, reports read them."""
+"""The paths of the small scale: jobs write them, steps wait for them, reports read them."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from reproduction.small.settings import Small
 
-CURVE = "curve.json"  # written last into the folder of a training: it is there when the training is done
+CURVE = "curve.json"  # written last: it exists when the training is done
 OWN = "own"  # the setting that a model was tuned with
 
 

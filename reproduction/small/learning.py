@@ -1,6 +1,6 @@
-"""What the small scale learns, as work of the loop: batches of an objective, the same for every model.
+"""The training of the small scale as work of the loop: batches of an objective, the same for every model.
 
-What a task is, how batches are made and what they cost is the code of `vcc finetune` (`train/objectives.py`,
+Tasks, batches and losses are those of `vcc finetune` (`train/objectives.py`,
 `train/draws.py`); every step is a function of its number.
 """
 
@@ -126,7 +126,7 @@ def train(
     evaluate_every: int = 0,
     say: Callable[[str], None] = print,
 ) -> Trained:
-    """Train with AdamW; a run that was stopped goes on from where it last saved itself in `folder`."""
+    """Train with AdamW; a stopped run resumes from its last checkpoint in `folder`."""
     set_seed(small.seed)
     model.to(small.device)  # type: ignore[arg-type]
     decayed = [p for p in model.parameters() if p.ndim > 1]
@@ -138,7 +138,7 @@ def train(
 
 
 def finish(folder: Path, model: PreTrainedModel, tokenizer: Any, found: Trained) -> None:
-    """The trained model and, last, the curve, whose presence says that it is all there."""
+    """Write the trained model and, last, the curve, whose presence marks completion."""
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     curve = asdict(found)

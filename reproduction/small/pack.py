@@ -1,4 +1,4 @@
-"""What the small scale is made of, in one folder that can be carried to another machine: weights, text, task data."""
+"""Pack the inputs of the small scale into one folder for another machine: weights, text, task data."""
 
 import json
 import lzma
@@ -16,16 +16,16 @@ from vcc.data.records import find_split
 from vcc.errors import DataError, UsageError
 from vcc.hosts import load
 
-TEXT = ("wikipedia_schools", "openstax", "books", "wikitext2")  # what is read, in this order, until there is enough
+TEXT = ("wikipedia_schools", "openstax", "books", "wikitext2")  # read in this order until there is enough
 SETS = {"squad_haystack": "squad"}  # the folder of a task, where it has another name
 MODEL, TEXTS, DATA = "start", "text", "data"
-HELD_OUT = 40  # every such text is held out
+HELD_OUT = 40  # every 40th text is held out
 
 
 def pack(data: Path, model: str, out: Path, tasks: Sequence[str], megabytes: float) -> Path:
     """Write the folder: the model in 16 bits, `megabytes` of compressed text, and the sets of the tasks."""
     if not data.is_dir():
-        raise UsageError(f"--data {data}: there is no such folder")
+        raise UsageError(f"--data {data}: no such folder")
     out.mkdir(parents=True, exist_ok=True)
     network: Any
     network, _ = load.load_model(model, AutoModel, new_head=True)
@@ -43,7 +43,7 @@ def pack(data: Path, model: str, out: Path, tasks: Sequence[str], megabytes: flo
 
 
 def pack_text(data: Path, out: Path, megabytes: float) -> None:
-    """Whole texts, shuffled within each set, until the compressed training part is as large as it may be."""
+    """Whole texts, shuffled within each set, up to the size limit of the compressed training part."""
     held: list[str] = []
     room = megabytes * 2**20
     for name in TEXT:

@@ -1,4 +1,4 @@
-"""What the small scale has found, from the files that are there."""
+"""Reports of the small scale, from the files that exist."""
 
 import json
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def curve(at: Workspace, model: str) -> list[dict[str, float]]:
 
 
 def seen(at: Workspace, models: Sequence[str]) -> list[str]:
-    """These, and whoever else has learned in the same folder."""
+    """These models, and others trained in the same folder."""
     return [name for name in VARIANTS if name in models or curve(at, name)]
 
 
@@ -57,7 +57,7 @@ def comparison(at: Workspace, models: Sequence[str]) -> tuple[ReportTable, ...]:
         memory = took.get("training_gib_several")
         ms = [f"{value:.2f}" if value else None for value in speed]
         rows.append((model, f"{length:,}", " → ".join(words), *scores, *ms, f"{memory:.2f}" if memory else None))
-    several = f"{at.small.at_once} at once"
+    several = f"batch {at.small.at_once}"
     columns = (
         "model", "reads", "log perplexity, before → after", *(f"{task} {metric(task)}" for task in tasks),
         "forward ms, one", f"forward ms each, {several}", "the GPU busy",
@@ -65,7 +65,7 @@ def comparison(at: Workspace, models: Sequence[str]) -> tuple[ReportTable, ...]:
     )  # fmt: skip
     told = tuple((model, VARIANTS[model].told) for model in models)
     return ReportTable("The same start, tokens and steps", columns, tuple(rows)), ReportTable(
-        "Who is who", ("model", "what"), told
+        "The models", ("model", "what"), told
     )
 
 
@@ -92,7 +92,7 @@ def frontier(at: Workspace, task: str, settings: Sequence[Setting]) -> tuple[Rep
     table = ReportTable(
         f"{task}: {name} over settings", ("model", "setting", name, f"forward ms each{whose}"), tuple(rows)
     )
-    return table, Picture(task, f"forward ms a sequence{whose}", f"{name}, %", tuple(points), log_x=True)
+    return table, Picture(task, f"forward ms per sequence{whose}", f"{name}, %", tuple(points), log_x=True)
 
 
 def by_length(at: Workspace, task: str, lengths: dict[str, list[int]]) -> tuple[ReportTable, Picture]:

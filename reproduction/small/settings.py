@@ -1,4 +1,4 @@
-"""How large the small scale is."""
+"""The settings of the small scale."""
 
 import json
 from dataclasses import asdict, dataclass, fields
@@ -16,23 +16,23 @@ FILE = "settings.json"
 class Small:
     """Options of the small scale. The defaults are for one H200 and about twenty minutes in all."""
 
-    models: Annotated[tuple[str, ...], "who is compared; unless given, those of the table", FREE] = ()
-    tasks: Annotated[tuple[str, ...], "what they learn", FREE] = ("squad_haystack", "cuad", "fairytaleqa")
+    models: Annotated[tuple[str, ...], "models to compare (default: the table's)", FREE] = ()
+    tasks: Annotated[tuple[str, ...], "tasks to train and test on", FREE] = ("squad_haystack", "cuad", "fairytaleqa")
     length: Annotated[int, "tokens that the long models read"] = 4096
     short: Annotated[int, "tokens that the truncated one reads"] = 512
-    start_steps: Annotated[int, "steps on short rows, before anyone starts: the common checkpoint"] = 500
-    pretrain_steps: Annotated[int, "steps on long rows, each"] = 300
-    answer_steps: Annotated[int, "steps of 64 short paragraphs, each: they learn to answer at all"] = 300
+    start_steps: Annotated[int, "steps on short rows for the common checkpoint"] = 500
+    pretrain_steps: Annotated[int, "pretraining steps on long rows, per model"] = 300
+    answer_steps: Annotated[int, "steps on 64 short paragraphs, per model, to train the new head"] = 300
     tune_steps: Annotated[int, "steps on each task"] = 200
-    batch: Annotated[int, "long sequences a step"] = 16
-    at_once: Annotated[int, "of these at the same time on the device", FREE] = 8
+    batch: Annotated[int, "long sequences per step"] = 16
+    at_once: Annotated[int, "sequences per forward pass", FREE] = 8
     pretrain_rate: Annotated[float, "peak learning rate of pretraining"] = 2e-4
     tune_rate: Annotated[float, "peak learning rate on a task"] = 1e-4
     examples: Annotated[int, "validation examples of each task"] = 400
-    together: Annotated[int, "trainings side by side on the device", FREE] = 6
-    device: Annotated[Literal["cuda", "cpu"], "where; cuda computes in bf16", FREE] = "cuda"
-    loaders: Annotated[int, "processes that prepare batches, for each training", FREE] = 2
-    seed: Annotated[int, "of everything random"] = 0
+    together: Annotated[int, "concurrent trainings on the device", FREE] = 6
+    device: Annotated[Literal["cuda", "cpu"], "device; cuda computes in bf16", FREE] = "cuda"
+    loaders: Annotated[int, "processes that prepare batches, per training", FREE] = 2
+    seed: Annotated[int, "random seed"] = 0
 
     def __post_init__(self) -> None:
         for name in ("models", "tasks"):
@@ -47,7 +47,7 @@ class Small:
 
 
 def settle(folder: Path, settings: Small) -> None:
-    """Keep the settings of a folder with its first command; a later one that computes something else is rejected."""
+    """Save the settings of a folder at its first command; later ones with other settings raise."""
     file = folder / FILE
     now = {name: value for name, value in asdict(settings).items() if name not in free(settings)}
     if not file.exists():
@@ -58,4 +58,4 @@ def settle(folder: Path, settings: Small) -> None:
     changed = {name: (before.get(name), value) for name, value in now.items() if before.get(name) != value}
     if changed:
         told = ", ".join(f"{name} {old} then, {new} now" for name, (old, new) in changed.items())
-        raise UsageError(f"{folder} was begun with other settings: {told}; take another --out, or the same settings")
+        raise UsageError(f"{folder} was started with other settings: {told}; use another --out, or the same settings")

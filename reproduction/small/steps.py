@@ -1,4 +1,4 @@
-"""The small scale as steps: which jobs a table needs, which need others, and how long each may take."""
+"""The small scale as steps: the jobs of a table, their dependencies and estimated times."""
 
 import json
 import sys
@@ -13,14 +13,14 @@ from reproduction.small.pack import MODEL
 from reproduction.small.settings import Small
 from reproduction.small.variants import VARIANTS, reads
 
-# Milliseconds a sequence of 4,096 tokens and MiniLM's size in training: guesses for planning on one H200.
+# Training ms per sequence of 4,096 tokens at MiniLM's size: estimates for planning on one H200.
 GUESS = {"vcc": 5, "dense-512": 3, "dense": 8, "longformer": 20, "bigbird": 15, "mra": 12}
 SLOWER_CPU = 400  # how many times longer on two cores
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A model read with other settings than it was tuned with."""
+    """A model with other settings than in training."""
 
     model: str
     name: str
@@ -61,7 +61,7 @@ def learning(at: Workspace, models: Sequence[str]) -> list[ProcessStep]:
 def score(
     at: Workspace, task: str, setting: Setting | None = None, model: str = "", length: int | None = None
 ) -> ProcessStep:
-    """With another setting, or at another length."""
+    """Score with another setting or at another length."""
     name, options = (setting.name, setting.options) if setting else (OWN, None)
     model = setting.model if setting else model
     file = at.layout.scores(model, task, name, length)
@@ -70,7 +70,7 @@ def score(
 
 
 def clock(at: Workspace, settings: Sequence[Setting]) -> ProcessStep:
-    """What has not been timed yet, one after the other in one process that is alone."""
+    """Time the remaining models sequentially in one process, alone."""
     files = [at.layout.times(one.model, one.name) for one in settings]
     pairs = list(zip(settings, files, strict=True))
     left = [pair for pair in pairs if not pair[1].exists()] or pairs[-1:]
@@ -118,7 +118,7 @@ def missing(at: Workspace) -> tuple[str, ...]:
 
 
 def minutes(small: Small, model: str, steps: int) -> float:
-    """A guess: several at a time share the device, and their times add up to this in the end."""
+    """An estimate of total time: concurrent jobs share the device."""
     share = (
         reads(model, small.length, small.short) / 4096 if VARIANTS[model].kind != "dense-512" else small.length / 4096
     )

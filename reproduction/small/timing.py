@@ -13,9 +13,9 @@ VIPS = 24  # tokens of a question
 
 
 def measure(model: Any, vips: str | None, length: int, device: str, at_once: int) -> dict[str, float | None]:
-    """Forward and training, one sequence and several at a time, in ms a sequence; peak memory of the training step.
+    """Forward and training, for one sequence and a batch, in ms per sequence; peak memory of the training step.
 
-    A small model waits for Python more than for the GPU: how long this one is busy is told beside.
+    A small model waits for Python more than for the GPU, so the GPU's busy time is reported too.
     """
     place = torch.device(device)
     model.to(place)

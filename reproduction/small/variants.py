@@ -1,4 +1,4 @@
-"""Who is compared: every kind of model with its settings, and how each is loaded with other ones."""
+"""The compared models: every kind with its settings, and how to load it with other ones."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,12 +20,12 @@ Changes = dict[str, Any]
 
 @dataclass(frozen=True)
 class Variant:
-    """A kind of model, what is set differently while it is pretrained and while it answers, and how long it learns."""
+    """A kind of model, its settings in pretraining and in answering, and its training length."""
 
     kind: str
     pretraining: Changes = field(default_factory=dict)
     answering: Changes = field(default_factory=dict)
-    steps: float = 1.0  # of pretraining, as a multiple of everybody's
+    steps: float = 1.0  # of pretraining, relative to the others
     tuning: float = 1.0  # steps on a task, likewise
     told: str = ""
 
@@ -54,8 +54,8 @@ VARIANTS: dict[str, Variant] = {
     "dense": Variant("dense", told="full attention, positions repeated"),
     "longformer": Variant("longformer", told="window 512, the question global"),
     "bigbird": Variant("bigbird", told="blocks of 64, window 3, random 3"),
-    "mra": Variant("mra", told="blocks of 32, 8 a row"),
-    # what could close a gap, one change each
+    "mra": Variant("mra", told="blocks of 32, 8 per row"),
+    # possible improvements, one change each
     "vcc-half": vcc("half of the pretraining: the paper's 150k", steps=0.5),
     "vcc-more": vcc("twice the pretraining: the paper's VCC*", steps=2),
     "vcc-as-long": vcc("four times the steps of pretraining and of each task: Longformer's time", steps=4, tuning=4),
@@ -70,19 +70,19 @@ TABLE = ("vcc", "dense-512", "dense", "longformer", "bigbird", "mra")
 
 def variant(name: str) -> Variant:
     if name not in VARIANTS:
-        raise UsageError(f"there is no model {name!r}: it must be one of {', '.join(VARIANTS)}")
+        raise UsageError(f"unknown model {name!r}: it must be one of {', '.join(VARIANTS)}")
     return VARIANTS[name]
 
 
 def made(name: str, start: Path, length: int) -> PreTrainedModel:
-    """With the head for masked words, from the common checkpoint."""
+    """The model with the head for masked words, from the common checkpoint."""
     model, _ = load.load_model(start, AutoModelForMaskedLM, local=True)
     chosen = variant(name)
     return start_from(model, chosen.kind, length, **chosen.pretraining)
 
 
 def loaded(name: str, folder: Path, length: int, options: Changes | None = None, new_head: bool = False) -> Any:
-    """With the head for spans, from a folder; `options` instead of those with which it answers otherwise."""
+    """The model with the head for spans, from a folder; `options` replace its own for answering."""
     chosen = variant(name)
     options = {**chosen.answering, **(options or {})}
     model: Any
@@ -104,7 +104,7 @@ def loaded(name: str, folder: Path, length: int, options: Changes | None = None,
 
 
 def as_closed(name: str, share: float) -> Changes:
-    """What is set where only a share of the length is read, so that as little of it is opened as of the whole."""
+    """Settings that open the same share of a shorter input."""
     budget = variant(name).answering.get("budget")
     return {"budget": tuple(max(1, round(h * share)) for h in budget)} if budget else {}
 
@@ -114,5 +114,5 @@ def vip_name(name: str) -> str | None:
 
 
 def reads(name: str, length: int, short: int) -> int:
-    """Tokens that this one reads of a document."""
+    """Tokens of a document that this model reads."""
     return short if variant(name).kind == "dense-512" else length

@@ -83,7 +83,7 @@ def test_steps_begin_when_what_they_need_is_there_and_run_only_once(tmp_path: Pa
     assert any("no paper left" in line for line in said)
     said.clear()
     assert run_steps([*steps[:3], writes(tmp_path, "c", "b")], 2, None, said.append, lambda: None)
-    assert said == ["begins: c", "done: c", "begins: d", "done: d"]
+    assert said == ["starts: c", "done: c", "starts: d", "done: d"]
 
 
 def test_nobody_waits_for_those_it_does_not_need_and_the_lonely_one_waits_for_all(tmp_path: Path) -> None:
@@ -97,8 +97,8 @@ def test_nobody_waits_for_those_it_does_not_need_and_the_lonely_one_waits_for_al
     ]
     said: list[str] = []
     assert run_steps(steps, 2, None, said.append, lambda: None)
-    assert said.index("begins: third") < said.index("done: slow")
-    assert said[-2:] == ["begins: clock", "done: clock"]
+    assert said.index("starts: third") < said.index("done: slow")
+    assert said[-2:] == ["starts: clock", "done: clock"]
 
 
 def test_what_finds_no_memory_beside_others_goes_on_alone(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_what_finds_no_memory_beside_others_goes_on_alone(tmp_path: Path) -> Non
     other = writes(tmp_path, "other", code="time.sleep(3)")
     assert run_steps([greedy, other], 2, None, said.append, lambda: None)
     assert said[2].startswith("out of memory beside others: greedy")
-    assert said[3:] == ["done: other", "begins: greedy", "done: greedy"]
+    assert said[3:] == ["done: other", "starts: greedy", "done: greedy"]
     said.clear()
     always = writes(tmp_path, "always", code=f"exec({full!r})")
     with pytest.raises(Failure, match="1 steps failed"):
@@ -129,7 +129,7 @@ def test_the_command_says_what_it_would_do_and_refuses_what_has_no_use(
 ) -> None:
     assert main(["reproduce", "table1", "--out", str(tmp_path)]) == 0
     out = capsys.readouterr().out
-    assert "small pretrain mra" in out and "missing: " in out and "Nothing was done" in out
+    assert "small pretrain mra" in out and "missing: " in out and "Nothing was run" in out
     assert main(["reproduce", "table1", "--out", str(tmp_path), "--scale", "paper", "--tune-steps", "3"]) == 2
     assert main(["reproduce", "table9"]) == 2
     assert main(["reproduce", "table1,table9"]) == 2

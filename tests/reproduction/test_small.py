@@ -136,7 +136,7 @@ def test_variants_change_one_thing_each() -> None:
         other = variant(name)
         changed = {k for k in other.answering if other.answering[k] != base.answering.get(k)}
         assert len(changed) + ((other.steps, other.tuning) != (1, 1)) == 1, name
-    with pytest.raises(UsageError, match="there is no model 'vc'"):
+    with pytest.raises(UsageError, match="unknown model 'vc'"):
         variant("vc")
 
 

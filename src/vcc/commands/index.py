@@ -42,9 +42,7 @@ def index(
         for source in file:
             index_collection(source, model, reading, fleet, store)
     else:
-        texts = [
-            read_file(name, reading) for name in file
-        ]  # all before the first is indexed: a missing file fails early
+        texts = [read_file(name, reading) for name in file]  # all before the first is indexed: missing ones fail early
         for text in texts:
             console.print(keep(store, text, model), markup=False, soft_wrap=True)
 

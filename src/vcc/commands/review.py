@@ -39,9 +39,7 @@ from vcc.errors import Failure, UsageError
 if TYPE_CHECKING:
     from vcc.fleet.sources import Item
 
-Files = Annotated[
-    tuple[str, ...], "contracts (text, Markdown, HTML, PDF, DOCX, EPUB), folders, or - for standard input"
-]
+Files = Annotated[tuple[str, ...], "contracts (text, Markdown, HTML, PDF, DOCX, EPUB), folders, - for standard input"]
 
 
 def review(

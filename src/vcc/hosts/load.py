@@ -42,9 +42,7 @@ def load_config(name: str | Path, *, local: bool = False) -> Any:
     for size in SIZES:
         value = getattr(config, size, 1)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ModelError(
-                f"{name} is not a valid model: its {size} is {value!r}: it must be a whole number of at least 1"
-            )
+            raise ModelError(f"{name} is not a model: its {size} is {value!r}: it must be a whole number above 0")
     return config
 
 

@@ -93,9 +93,7 @@ class QaModel:
         modules: dict[str, Any] = dict(self.model.named_children())  # type: ignore[attr-defined]
         head = modules.get("qa_outputs")
         if not isinstance(head, nn.Linear) or head.out_features != 2:
-            raise ModelError(
-                f"{name} has no linear layer qa_outputs with 2 outputs: use a ...ForQuestionAnswering model"
-            )
+            raise ModelError(f"{name} has no linear layer qa_outputs with 2 outputs: use a ...ForQuestionAnswering")
         if self.config.vip_window != "own":
             raise ModelError(
                 f'{name} has vip_window={self.config.vip_window!r}: it must be "own", which makes the index of a '

@@ -25,7 +25,7 @@ def check_type(data: bytes, name: str) -> None:
             raise WrongTypeError(f"the file {rule}; supported are {kinds}")
     wide = data.startswith((b"\xff\xfe", b"\xfe\xff"))
     if suffix in (".pdf", *ARCHIVES) or (b"\0" in data[:TEXTUAL] and not wide):
-        raise WrongTypeError(f"the file is not what its name says, or unsupported; supported are {kinds}")
+        raise WrongTypeError(f"the file is not what its name says, or of an unsupported kind; supported are {kinds}")
     if suffix and suffix not in suffixes() and not is_text(data):
         raise WrongTypeError(f"{suffix[:20]} files are not supported; supported are {kinds}")
 

@@ -43,9 +43,7 @@ class Answering:
     @staticmethod
     def of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, head: Head, length: int) -> "Answering":
         collator = Collator.of(tokenizer, head, padding(model, length))
-        has_types = (
-            getattr(model.config, "type_vocab_size", 1) > 1
-        )  # LED has none and RoBERTa one, whatever the tokenizer
+        has_types = getattr(model.config, "type_vocab_size", 1) > 1  # LED has none, RoBERTa one, whatever the tokenizer
         return Answering(head, replace(collator, token_types=collator.token_types and has_types), vip_name(model))
 
     def collate(self, items: Sequence[Features]) -> Batch:
