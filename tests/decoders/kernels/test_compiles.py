@@ -6,7 +6,7 @@ from tests.hopper import compiled_for_hopper
 
 SCRIPT = """
 from vcc.decoders.config import DecoderConfig
-from vcc.decoders.kernels.step import step_kernel
+from vcc.decoders.kernels.step import LeafPages, step_kernel
 from vcc.decoders.layer import TreeLayer
 from vcc.decoders.recorded_layer import StepState
 from vcc.decoders.use_kernels import step_by_kernel
@@ -18,7 +18,12 @@ def call(batch, n, wanted=32):
     step_by_kernel(layer, query, 0.1)
     state = StepState.like(layer)  # as a recorded step calls them
     rows, owner, counts = layer.rows.labelled(), state.owner, state.node_counts
-    step_kernel(query.view(batch, 8, 4, 128), rows.keys, rows.values, rows.live, layer.tree, owner, wanted, 0.1, counts)
+    tree, leaf = layer.tree, layer.settings.leaf
+    given = (query.view(batch, 8, 4, 128), rows.keys, rows.values, rows.live, tree, owner, wanted, 0.1, counts)
+    step_kernel(*given)
+    table = torch.arange(batch * 8 * tree.key_means[0].shape[2], dtype=torch.int32).view(batch, 8, -1)
+    pools = (part.reshape(-1, leaf, 128) for part in (tree.keys, tree.values))
+    step_kernel(*given, pages=LeafPages(*pools, table))
 
 call(1, 2048)
 before = len(kernels)

@@ -163,6 +163,31 @@ def test_counts_on_the_device_bound_the_tree_and_rows_that_are_not_live_are_not_
     torch.testing.assert_close(found.view(2, 1, 4, 16), expected, rtol=0, atol=2e-5)
 
 
+@pytest.mark.parametrize("owned", [False, True])
+def test_leaves_in_pages_are_those_that_lie_side_by_side(device: str, owned: bool) -> None:
+    """In a pool, in any order, with pages between them that belong to none."""
+    from vcc.decoders.kernels.step import LeafPages, step_kernel
+
+    layer = filled(DecoderConfig(**SMALL, budget=3), 150, 2, 16, torch.float32, device)
+    if owned:
+        layer.reorder_cache(torch.tensor([1, 0], device=device))
+    query = torch.randn(2, 2, 2, 16, generator=torch.Generator().manual_seed(1)).to(device)
+    rows, tree = layer.rows.labelled(), layer.tree
+    wide = (query, rows.keys, rows.values, rows.live)
+    expected = step_kernel(*wide, tree, layer.owner, 3, 0.25)
+    nodes = tree.key_means[0].shape[2]
+    draw = torch.randperm(3 * 4 * nodes, generator=torch.Generator().manual_seed(2))[: 4 * nodes].to(device)
+    pools = []
+    for tokens in (tree.keys, tree.values):
+        pool = torch.full((3 * 4 * nodes, 4, 16), torch.nan, device=device)
+        pool[draw] = tokens.reshape(4 * nodes, 4, 16)
+        pools.append(pool)
+    pages = LeafPages(*pools, draw.view(2, 2, nodes).int())
+    gone = dataclasses.replace(tree, keys=tree.keys * torch.nan, values=tree.values * torch.nan)
+    found = step_kernel(*wide, gone, layer.owner, 3, 0.25, pages=pages)
+    assert torch.equal(found, expected)
+
+
 @pytest.mark.parametrize("spread", [0, 1, 4, 16])
 def test_any_number_of_spreads_is_taken(device: str, spread: int) -> None:
     layer = filled(DecoderConfig(**SMALL, budget=3, spread=spread), 150, 2, 32, torch.float32, device)

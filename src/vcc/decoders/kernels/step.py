@@ -2,6 +2,7 @@
 can be captured in a CUDA graph. Needs Triton."""
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,6 +21,15 @@ LEAST = 16  # rows of a matrix product
 TILE = 16384  # shares that the choosing program keeps in registers; more are read again in every round
 
 
+@dataclass(frozen=True)
+class LeafPages:
+    """The tokens of a tree's leaves in a pool of pages, each of one leaf, in any order and shared by any sequences."""
+
+    keys: Tensor  # (P, leaf, D)
+    values: Tensor
+    table: Tensor  # (E, H, nodes) int32, the page of each node's tokens
+
+
 def step_kernel(
     query: Tensor,
     keys: Tensor,
@@ -30,11 +40,13 @@ def step_kernel(
     wanted: int,
     scaling: float,
     node_counts: Tensor | None = None,
+    pages: LeafPages | None = None,
 ) -> Tensor:
     """Attention of query (B, H, g, D) over rows (B, H, m, D) that are live (B, m) and a tree of two scales.
 
-    `wanted` nodes are opened by each KV head. Sequence b reads sequence owner[b] of the tree, with owner (B,); without
-    owners its own, or the only one there is. `node_counts` (E,) replace the tree's own. -> (B, H, g, D).
+    `wanted` nodes are opened by each KV head. Sequence b reads sequence owner[b] of the tree, owner being (B,); without
+    owners its own, or the only one there is. `node_counts` (E,) replace the tree's own; `pages` replace its tokens.
+    -> (B, H, g, D).
     """
     batch, heads, group, width = query.shape
     means, mean_values, leaf = tree.key_means[0], tree.value_means[0], tree.scales[0]
@@ -70,10 +82,14 @@ def step_kernel(
                 PRECISION="tf32x3" if query.dtype.itemsize == 2 else "ieee", **owned, **shape,
             )  # fmt: skip
             choose(shares, opened, wanted)
+        leaves: tuple[Tensor, ...] = (tree.keys, tree.values, counts)
+        tokens = tree.keys.shape[2]
+        if pages is not None:
+            leaves, tokens = (pages.keys, pages.values, pages.table), len(pages.keys) * leaf
         tiles.attend_nodes[(every, above + below)](
-            query, means, mean_values, tree.keys, tree.values, *tree_of, shares, opened, *into, elements, nodes,
-            tree.keys.shape[2], above, beside, wanted, stretches, LEAF=leaf, LEAF_BLOCK=ROWS, ANY=wanted > 0,
-            **owned, **shape,
+            query, means, mean_values, *leaves, *tree_of, shares, opened, *into, elements, nodes, tokens, above,
+            beside, wanted, stretches, LEAF=leaf, LEAF_BLOCK=ROWS, ANY=wanted > 0, PAGED=pages is not None, **owned,
+            **shape,
         )  # fmt: skip
     output = torch.empty_like(query)
     some = min(width, 32)

@@ -205,12 +205,13 @@ def choose_nodes(shares, opened, columns, wanted, BLOCK: tl.constexpr, TILE: tl.
 
 @triton.jit(do_not_specialize=SIZES)
 def attend_nodes(
-    q, means, mean_values, keys, values, owners, counts, shares, opened, maxima, sums, outputs, scale, plus, elements,
-    nodes, tokens, above, beside, wanted, stretches,
+    q, means, mean_values, keys, values, pages, owners, counts, shares, opened, maxima, sums, outputs, scale, plus,
+    elements, nodes, tokens, above, beside, wanted, stretches,
     HEADS: tl.constexpr, GROUP: tl.constexpr, VIPS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
-    LEAF: tl.constexpr, LEAF_BLOCK: tl.constexpr, OWNED: tl.constexpr, ANY: tl.constexpr,
+    LEAF: tl.constexpr, LEAF_BLOCK: tl.constexpr, OWNED: tl.constexpr, ANY: tl.constexpr, PAGED: tl.constexpr,
 ):  # fmt: skip
-    """Attention over the closed nodes of a stretch; after these, over LEAF_BLOCK tokens of the opened leaves."""
+    """Attention over the closed nodes of a stretch; after these, over LEAF_BLOCK tokens of the opened leaves. PAGED:
+    these lie in a pool, where `pages` says."""
     head, stretch = tl.program_id(0), tl.program_id(1)
     element = element_of(owners, head // HEADS, elements, OWNED)
     own = element * HEADS + head % HEADS
@@ -226,10 +227,15 @@ def attend_nodes(
     else:
         place = (stretch - above) * LEAF_BLOCK + tl.arange(0, LEAF_BLOCK)
         node = tl.load(opened + head * wanted + place // LEAF, mask=place < wanted * LEAF, other=-1)
+        if PAGED:
+            node = tl.load(pages + own * nodes + node, mask=node >= 0, other=-1).to(tl.int64)
+        else:
+            keys += own * tokens * D
+            values += own * tokens * D
         token = tl.where(node >= 0, node * LEAF + place % LEAF, tokens)
-        exact = scores(query, keys + own * tokens * D, token, tokens, scale, 0.0, D)
+        exact = scores(query, keys, token, tokens, scale, 0.0, D)
         out = head * stretches + beside + stretch
-        write(exact, values + own * tokens * D, token, tokens, maxima, sums, outputs, out, GROUP, VIPS, D)
+        write(exact, values, token, tokens, maxima, sums, outputs, out, GROUP, VIPS, D)
 
 
 @triton.jit
