@@ -57,7 +57,7 @@ def neighbours(n: int, side: int, prefix: int, device: torch.device) -> tuple[Te
     place = torch.arange(q, device=device)
     near = (place[:, None] - place).abs() <= -(-side // BLOCK)
     seen = near | (place * BLOCK < prefix)
-    order = seen.to(torch.int8).argsort(1, descending=True, stable=True)
+    order = seen.to(torch.int8).argsort(dim=1, descending=True, stable=True)
     return seen.sum(1).to(torch.int32), order.to(torch.int32)
 
 
