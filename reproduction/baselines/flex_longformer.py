@@ -22,7 +22,7 @@ BLOCK = 128  # tokens; what FlexAttention skips or computes as a whole
 
 
 @dataclass
-class Seen:
+class VisibleBlocks:
     """Who sees whom in a batch, found by the first layer with these windows and kept for the others."""
 
     masked: Tensor | None = None  # (B, n), the very tensor of the batch
@@ -57,14 +57,14 @@ def neighbours(n: int, side: int, prefix: int, device: torch.device) -> tuple[Te
     place = torch.arange(q, device=device)
     near = (place[:, None] - place).abs() <= -(-side // BLOCK)
     seen = near | (place * BLOCK < prefix)
-    order = seen.to(torch.int8).argsort(1, descending=True, stable=True)
+    order = seen.to(torch.int8).argsort(dim=1, descending=True, stable=True)
     return seen.sum(1).to(torch.int32), order.to(torch.int32)
 
 
 class FlexSelfAttention(LongformerSelfAttention):
     """A layer's attention, with the weights of Hugging Face's."""
 
-    seen: Seen
+    visible: VisibleBlocks
 
     def forward(
         self,
@@ -75,17 +75,17 @@ class FlexSelfAttention(LongformerSelfAttention):
         is_global_attn: Any = None,
         output_attentions: bool = False,
     ) -> tuple[Tensor]:
-        self.seen.find(is_index_masked, is_index_global_attn, is_global_attn, self.one_sided_attn_window_size)
+        self.visible.find(is_index_masked, is_index_global_attn, is_global_attn, self.one_sided_attn_window_size)
         q, k, v = (self.heads(project(hidden_states)) for project in (self.query, self.key, self.value))
-        attended = fused(q.is_cuda)(q, k, v, block_mask=self.seen.blocks)
-        if self.seen.prefix:
-            first = hidden_states[:, : self.seen.prefix]
+        attended = fused(q.is_cuda)(q, k, v, block_mask=self.visible.blocks)
+        if self.visible.prefix:
+            first = hidden_states[:, : self.visible.prefix]
             q = self.heads(self.query_global(first))
             k, v = (self.heads(project(hidden_states)) for project in (self.key_global, self.value_global))
             everywhere = scaled_dot_product_attention(q, k, v, ~is_index_masked[:, None, None])
-            chosen = is_index_global_attn[:, None, : self.seen.prefix, None]
-            head = torch.where(chosen, everywhere, attended[:, :, : self.seen.prefix])
-            attended = torch.cat([head, attended[:, :, self.seen.prefix :]], 2)
+            chosen = is_index_global_attn[:, None, : self.visible.prefix, None]
+            head = torch.where(chosen, everywhere, attended[:, :, : self.visible.prefix])
+            attended = torch.cat([head, attended[:, :, self.visible.prefix :]], 2)
         return (attended.transpose(1, 2).flatten(2),)
 
     def heads(self, projected: Tensor) -> Tensor:
@@ -104,9 +104,9 @@ def use_flex(model: PreTrainedModel) -> PreTrainedModel:
     dropout = model.config.attention_probs_dropout_prob
     if dropout:
         raise ModelError(f"attention_probs_dropout_prob is {dropout}: it must be 0, FlexAttention has no dropout")
-    by_window: dict[int, Seen] = {}
+    by_window: dict[int, VisibleBlocks] = {}
     for module in model.modules():
         if isinstance(module, LongformerSelfAttention):
             module.__class__ = FlexSelfAttention
-            module.seen = by_window.setdefault(module.one_sided_attn_window_size, Seen())  # type: ignore[assignment]
+            module.visible = by_window.setdefault(module.one_sided_attn_window_size, VisibleBlocks())  # type: ignore[assignment]
     return model

@@ -6,6 +6,10 @@ import inspect
 from typing import Any
 
 from transformers import AutoConfig, GenerationMixin
+from transformers.conversion_mapping import (
+    get_checkpoint_conversion_mapping,
+    register_checkpoint_conversion_mapping,
+)
 from transformers.models.auto import configuration_auto, modeling_auto
 
 from vcc.hosts import PREFIX
@@ -52,7 +56,10 @@ def register(family: Family) -> None:
         __name__, CLASSES, hf_config, type(f"Vcc{hf_config.__name__}", (WithSettings, hf_config), settings)
     )
     AutoConfig.register(config.model_type, config)
-    # Hugging Face finds unsplittable layers by name, and layers whose output it records by base class.
+    renamed = get_checkpoint_conversion_mapping(family.model_type)
+    if renamed:  # files of this family have other names than its parameters: those of wrapped models too
+        register_checkpoint_conversion_mapping(config.model_type, renamed)
+    # Hugging Face finds layers that must not be split by name, and layers whose output it records by base class.
     keep(
         __name__,
         CLASSES,

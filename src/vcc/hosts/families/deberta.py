@@ -103,7 +103,7 @@ class DebertaHost(FamilyHost):
         return None if table is None else table_size(table)
 
     @property
-    def own_positions(self) -> bool:
+    def ignores_left_padding(self) -> bool:
         return self.longest is None
 
     def embed(self, inputs: Inputs, places: Tensor | None) -> Tensor:

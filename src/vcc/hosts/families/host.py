@@ -83,7 +83,7 @@ class FamilyHost(Host):
         return None
 
     @property
-    def own_positions(self) -> bool:
+    def ignores_left_padding(self) -> bool:
         """Whether padding before a text leaves its positions, or all that follows from them, as they were."""
         return self.family.positions not in ("table", "sinusoids")
 

@@ -54,7 +54,7 @@ def route(request: Request, config: VccConfig, host: FamilyHost, compiled: bool)
     real = request.real_tokens()
     if torch.compiler.is_compiling() or request.inputs.get("attention_mask") is None or config.dense_below == 0:
         return CompressedRoute(real)
-    extent = Extent.of(real, host.own_positions)
+    extent = Extent.of(real, host.ignores_left_padding)
     short = tuple(map(is_short, extent.lengths))
     if not any(short):
         return CompressedRoute(real)
