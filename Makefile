@@ -65,10 +65,13 @@ test-deep: $(READY) ## All tests with the slow ones, 10,000 cases for each prope
 test-faults: $(READY) ## Kill a training run and watch it come back
 	@$(BIN)/python tests/faults/kill_test.py
 
-test-hostile: $(READY) ## 1,000 hostile files and command lines, 1,000 hostile requests: no hang, no traceback (minutes)
+LOAD_SECONDS ?= 600
+test-hostile: $(READY) ## 1,000 hostile files and command lines, 1,000 requests, 1,300 half-sent headers, ten minutes of load
 	@$(BIN)/python -m pytest -m slow tests/documents/formats/test_linear.py
 	@$(BIN)/python tests/faults/hostile_test.py
 	@$(BIN)/python -m tests.serve.hostile
+	@$(BIN)/python -m tests.serve.half_sent
+	@$(BIN)/python -m tests.serve.load --seconds $(LOAD_SECONDS)
 
 AXE := out/axe/package/axe.min.js
 test-browser: $(READY) ## The page of `vcc serve` in a real Chromium (minutes)
