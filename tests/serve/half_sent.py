@@ -1,6 +1,6 @@
-"""1,300 half-sent headers on this machine, under a soft limit of 1,024 open files: `make test-hostile`. Bounded in time.
+"""1,300 half-sent headers on this machine, with a soft limit of 1,024 open files: `make test-hostile`.
 
-`/health` must answer within a second throughout, and the log stay short.
+`/health` must answer within a second throughout, and the log stay short. It takes less than a minute.
 """
 
 import resource

@@ -60,7 +60,7 @@ class LimitedConnection(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self.unread = self.unread or self.loop.call_later(UNREAD_SECONDS, self.drop)
+        self._wait_for_reading()
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -82,6 +82,18 @@ class LimitedConnection(H11Protocol):
         self.arriving.pop(self, None)
         self.arriving[self] = None
         self.late = self.loop.call_later(self.header_seconds, self.drop)
+
+    def _wait_for_reading(self) -> None:
+        """Look again in a while: a client that has read nothing by then is gone."""
+        before = self.transport.get_write_buffer_size()
+
+        def look() -> None:
+            if self.transport.get_write_buffer_size() < before:
+                self._wait_for_reading()
+            else:
+                self.drop()
+
+        self.unread = self.loop.call_later(UNREAD_SECONDS, look)
 
     def _is_read(self) -> None:
         if self.unread is not None:
