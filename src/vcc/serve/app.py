@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -162,9 +163,14 @@ def add_page(app: FastAPI) -> None:
 
 async def tidy(engine: Engine, reviews: Reviews) -> None:
     """Delete documents that are too old, and what could not be deleted before."""
+
+    def expire(id: str) -> None:
+        engine.forget(id)
+        reviews.forget(id)
+
     while True:
         for id in engine.library.too_old():
-            await asyncio.to_thread(quietly, lambda id=id: (engine.forget(id), reviews.forget(id)))
+            await asyncio.to_thread(quietly, partial(expire, id))
         await asyncio.to_thread(quietly, engine.sweep)
         await asyncio.sleep(TIDY)
 
