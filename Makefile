@@ -71,10 +71,13 @@ test-deep: $(READY) ## All tests including slow ones, 10,000 cases per property 
 test-faults: $(READY) ## Kill a training run and resume it
 	@$(BIN)/python tests/faults/kill_test.py
 
-test-hostile: $(READY) ## 1,000 hostile files and command lines, 1,000 hostile requests: no hang, no traceback (minutes)
+LOAD_SECONDS ?= 600
+test-hostile: $(READY) ## 1,000 hostile files and command lines, 1,000 requests, 1,300 half-sent headers, ten minutes of load
 	@$(BIN)/python -m pytest -m slow tests/documents/formats/test_linear.py
 	@$(BIN)/python tests/faults/hostile_test.py
 	@$(BIN)/python -m tests.serve.hostile
+	@$(BIN)/python -m tests.serve.half_sent
+	@$(BIN)/python -m tests.serve.load --seconds $(LOAD_SECONDS)
 
 AXE := out/axe/package/axe.min.js
 test-browser: $(READY) ## Test the page of `vcc serve` in Chromium (minutes)

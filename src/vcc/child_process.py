@@ -16,7 +16,13 @@ from vcc.errors import Failure
 
 READY = b"ready"
 STARTS = 3
+NEEDED = ("PATH", "LANG", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "TZ")
 START = "import sys; sys.path[:] = {path!r}; from {module} import {function}; {function}({line})"
+
+
+def bare_environment() -> dict[str, str]:
+    """What Python needs to start, and nothing else: no token, no key, no proxy."""
+    return {name: value for name, value in os.environ.items() if name in NEEDED or name.startswith(("PYTHON", "LC_"))}
 
 
 class OwnProcess:
@@ -29,6 +35,7 @@ class OwnProcess:
         stderr: Any = subprocess.DEVNULL,
         environment: Mapping[str, str] | None = None,  # added to the parent's
         descriptors: Sequence[int] = (),  # that it inherits
+        bare: bool = False,  # of the parent's environment, take only what Python needs to start
     ) -> None:
         self.process = subprocess.Popen(
             command,
@@ -36,7 +43,7 @@ class OwnProcess:
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,
-            env={**os.environ, **(environment or {})},
+            env={**(bare_environment() if bare else os.environ), **(environment or {})},
             start_new_session=True,
         )
 
@@ -80,13 +87,14 @@ class ChildProcess(OwnProcess):
         stdout: Any = subprocess.DEVNULL,
         stderr: Any = subprocess.DEVNULL,
         environment: Mapping[str, str] | None = None,
+        bare: bool = False,
     ) -> None:
         self.name, self.starting, self.ready = f"{module}.{function}", starting, False
         self.line, theirs = Pipe()
         with theirs:
             number = theirs.fileno()
             program = START.format(path=sys.path, module=module, function=function, line=number)
-            super().__init__([sys.executable, "-c", program], stdout, stderr, environment, [number])
+            super().__init__([sys.executable, "-c", program], stdout, stderr, environment, [number], bare)
 
     def wait_until_ready(self) -> None:
         if not self.ready:

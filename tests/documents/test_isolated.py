@@ -143,6 +143,51 @@ def test_threads_have_a_child_each_and_leave_them_to_the_next() -> None:
     assert len(isolated._idle) == some
 
 
+ESCAPES = {  # what a fault in a library, taken over by a file, could try
+    "the network": "import socket; socket.socket()",
+    "another program": "import os; os.execv('/bin/true', ['true'])",
+    "another process": "import os; os.fork()",
+    "the parent": "import os; os.kill(os.getppid(), 0)",
+    "the parent's environment": "import os; open(f'/proc/{os.getppid()}/environ').read()",
+    "the user's files": "open(PLACE + '/secret').read()",
+    "a list of them": "import os; os.listdir(PLACE)",
+    "a new file": "open(PLACE + '/new', 'w')",
+    "an old file": "open(PLACE + '/secret', 'a')",
+    "removing": "import os; os.unlink(PLACE + '/secret')",
+    "permissions": "import os; os.chmod(PLACE + '/secret', 0o777)",
+    "the parent's limits": "import os, resource; resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (1, 1))",
+}
+CODE = """
+try:
+                ESCAPE
+            except PermissionError:
+                raise ValueError('not permitted') from None
+            raise ValueError('done')
+"""
+
+
+@pytest.mark.skipif(bool(isolated.open_doors()), reason="this system has no sandbox")
+@pytest.mark.parametrize("escape", ESCAPES.values(), ids=ESCAPES)
+def test_a_reader_that_is_taken_over_can_do_little(
+    escape: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_text("secret")
+    code = CODE.strip().replace("ESCAPE", escape.replace("PLACE", repr(str(tmp_path))))
+    plant(monkeypatch, tmp_path, code)
+    with pytest.raises(DocumentError, match="not permitted"):
+        read(b"poison")
+    assert (tmp_path / "secret").read_text() == "secret" and not (tmp_path / "new").exists()
+
+
+def test_a_reader_has_no_token_and_few_rights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("VCC_TOKEN", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "HTTPS_PROXY", "HOME"):
+        monkeypatch.setenv(name, "of-the-parent")
+    limits = "[resource.getrlimit(kind)[1] for kind in (resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE)]"
+    plant(monkeypatch, tmp_path, f"import os, resource; raise ValueError('of-the-parent' in str(os.environ), {limits})")
+    with pytest.raises(DocumentError, match=r"\(False, \[0, 64\]\)"):
+        read(b"poison")
+
+
 ORPHAN = """
 import sys
 from vcc.documents import isolated

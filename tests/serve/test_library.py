@@ -1,15 +1,22 @@
 """The folder of a service: a limit on its size, one on age, and nothing of a user's name in it."""
 
+import errno
+import json
 import os
+import shutil
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.documents import small_model
+from tests.serve.running import until
+from vcc.serve import engine as engine_module
 from vcc.serve import library as module
 from vcc.serve.engine import Engine
-from vcc.serve.library import FullError, Library, UnknownDocumentError
+from vcc.serve.library import FolderError, FullError, Library, UnknownDocumentError
 from vcc.serve.metrics import Metrics
 from vcc.serve.settings import ServiceSettings
 
@@ -55,30 +62,67 @@ def test_indexes_make_room_for_newer_ones(tmp_path: Path) -> None:
         engine.close()
 
 
-def test_a_document_without_room_for_its_text_fails_with_503(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_document_without_room_for_its_text_waits_and_is_read_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "RETRY", 0.01)
     settings = ServiceSettings(tmp_path / "kept", model=small_model.saved(tmp_path / "model"), kept_bytes=100_000)
     library = Library(settings.folder, settings.kept_bytes, settings.kept_hours)
     engine = Engine(settings, library, Metrics())
     try:
-        entry = library.add(small_model.text(3000).encode(), "a.txt")
-        library.add(b"x" * (19_500 - library.size()), "b.txt")
+        entry = library.add(small_model.text(1500).encode(), "a.txt")
+        other = library.add(b"x" * (19_000 - library.size()), "b.txt")
         engine._read(entry.id)
         found = library.get(entry.id)
-        assert (found.state, found.code) == ("failed", 503) and "limit" in found.error
+        assert found.state in ("waiting", "reading") and "limit" in (found.error or "limit")
+        engine.forget(other.id)
+        until(lambda: library.get(entry.id).state == "ready")
+        assert (library.get(entry.id).error, library.get(entry.id).code) == ("", 0)
     finally:
         engine.close()
 
 
+NOW, TICKS = time.time(), time.monotonic()
+
+
+def clock(monkeypatch: pytest.MonkeyPatch, passed: float, jump: float = 0.0) -> None:
+    """So much time passes, and the system's clock says it was `jump` more."""
+    monkeypatch.setattr(module.time, "time", lambda: NOW + passed + jump)
+    monkeypatch.setattr(module.time, "monotonic", lambda: TICKS + passed)
+
+
+def test_a_clock_that_jumps_deletes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock(monkeypatch, 0)
+    Library(tmp_path, 10**6, kept_hours=720).add(b"x", "before the start.txt")
+    library = Library(tmp_path, 10**6, kept_hours=720)
+    library.add(b"y", "after the start.txt")
+    for hours in (0.1, 2, 100):
+        for jump in (31 * 24, 10 * 365 * 24, -365 * 24):
+            clock(monkeypatch, hours * HOUR, jump * HOUR)
+            assert library.too_old() == []
+            assert Library(tmp_path, 10**6, kept_hours=720).too_old() == []  # started with the wrong clock
+    clock(monkeypatch, 100 * HOUR, -365 * 24 * HOUR)
+    library.add(b"z", "uploaded in the past.txt")
+    clock(monkeypatch, 102 * HOUR)
+    assert library.too_old() == []
+    clock(monkeypatch, 721 * HOUR)
+    assert len(library.too_old()) == 2
+
+
 def test_documents_grow_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    library, now = Library(tmp_path, 10**6, kept_hours=2), time.time()
+    clock(monkeypatch, 0)
+    library = Library(tmp_path, 10**6, kept_hours=2)
     first = library.add(b"x", "a.txt")
     assert library.too_old() == []
-    monkeypatch.setattr(module.time, "time", lambda: now + HOUR)
+    clock(monkeypatch, HOUR)
     second = library.add(b"y", "b.txt")
-    monkeypatch.setattr(module.time, "time", lambda: now + 2.5 * HOUR)
+    clock(monkeypatch, 2.5 * HOUR)
     assert library.too_old() == [first.id]
     again = Library(tmp_path, 10**6, kept_hours=2)  # after a restart
-    assert again.too_old() == [first.id]
+    assert again.too_old() == []  # the clock may be wrong just after a start
+    clock(monkeypatch, 3.6 * HOUR)
+    assert again.too_old() == [second.id, first.id]
+    assert library.too_old() == [second.id, first.id]
     again.delete(first.id)
     assert [entry.id for entry in again.all()] == [second.id] and not (again.folder / first.id).exists()
     with pytest.raises(UnknownDocumentError):
@@ -95,8 +139,73 @@ def test_names_of_users_are_shown_and_never_opened(tmp_path: Path) -> None:
     assert os.stat(library.folder).st_mode & 0o077 == 0
 
 
-def test_what_is_deleted_while_sizes_are_added_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_need_no_look_at_folders_that_others_delete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library = Library(tmp_path, 10**6, 1)
-    entry = library.add(b"x" * 500, "a.txt")
-    monkeypatch.setattr(Path, "rglob", lambda *_: iter([tmp_path / "gone", library.original(entry.id)]))
-    assert library.size() == 500
+    first, second = library.add(b"x" * 500, "a.txt"), library.add(b"x" * 300, "b.txt")
+    library.keep_text(first.id, small_model.document(100))
+    on_disk = sum(path.stat().st_size for path in library.folder.rglob("*") if path.name in ("original", "text.json"))
+    assert library.documents_size() == on_disk + 2 * module.ABOUT_SIZE
+    assert Library(tmp_path, 10**6, 1).documents_size() == library.documents_size()  # after a restart
+    shutil.rmtree(library.folder / second.id)  # in the middle of another thread's work
+    assert library.size() > 0 and library.add(b"y", "c.txt").state == "waiting"
+
+
+def test_uploads_and_sizes_do_not_mind_deletions(tmp_path: Path) -> None:
+    library = Library(tmp_path, 10**7, 1)
+
+    def some(seed: int) -> None:
+        for _ in range(30):
+            entry = library.add(b"x" * 100, f"{seed}.txt")
+            library.keep_text(entry.id, small_model.document(5, seed))
+            library.size()
+            library.delete(entry.id)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(some, range(8)))
+    assert (library.all(), library.size(), library.arriving, list(library.folder.iterdir())) == ([], 0, 0, [])
+
+
+@pytest.mark.parametrize(("number", "code"), [(errno.ENOSPC, 507), (errno.EDQUOT, 507)])
+def test_a_full_disk_leaves_nothing_and_has_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: int
+) -> None:
+    library = Library(tmp_path, 10**6, 1)
+    monkeypatch.setattr(os, "fsync", failing(OSError(number, os.strerror(number))))
+    with pytest.raises(FullError, match="disk of the service is full") as raised:
+        library.add(b"x", "a.txt")
+    assert raised.value.code == code
+    assert (library.all(), library.size(), list(library.folder.iterdir())) == ([], 0, [])
+
+
+def test_a_read_only_folder_is_an_error_and_nothing_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = Library(tmp_path, 10**6, 1)
+    entry = library.add(b"x", "a.txt")
+    refusal = failing(PermissionError(errno.EACCES, "Permission denied"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "mkdir", refusal)
+        patch.setattr(Path, "unlink", refusal)
+        with pytest.raises(FolderError, match="Permission denied"):
+            library.add(b"y", "b.txt")
+        with pytest.raises(FolderError, match="cannot be deleted"):
+            library.delete(entry.id)
+        assert library.all() == [entry]
+    library.delete(entry.id)
+    assert library.all() == list(library.folder.iterdir()) == []
+
+
+def failing(error: Exception) -> Callable[..., None]:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
+
+
+def test_an_entry_of_another_version_is_not_thrown_away(tmp_path: Path) -> None:
+    library = Library(tmp_path, 10**6, 1)
+    entry = library.add(b"x", "a.txt")
+    about = library.folder / entry.id / "about.json"
+    about.write_text(json.dumps({**json.loads(about.read_text()), "new": 1}))
+    (about.parent / ".writing-left").write_text("half")
+    assert Library(tmp_path, 10**6, 1).all() == [entry] and not (about.parent / ".writing-left").exists()

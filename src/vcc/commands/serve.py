@@ -4,11 +4,17 @@ import logging
 import os
 import socket
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from vcc.commands.shared.documents import Model
-from vcc.errors import UsageError
+from vcc.errors import Failure, UsageError
+from vcc.files import one_at_a_time
 
+if TYPE_CHECKING:
+    from vcc.serve.guard import Guard
+    from vcc.serve.settings import ServiceSettings
+
+log = logging.getLogger("vcc.serve")
 INSTALL = "pip install 'vcc-transformers[serve]'"
 TOKEN = "VCC_TOKEN"
 
@@ -33,7 +39,7 @@ def serve(
 ) -> None:
     """Serve a web page and an HTTP API: upload, ask and review documents, and see answers on their pages."""
     try:
-        import uvicorn
+        import uvicorn  # noqa: F401  whether it is installed
 
         from vcc.serve.app import make_app
         from vcc.serve.settings import ServiceSettings
@@ -60,24 +66,48 @@ def serve(
         kept_hours=keep_hours,
     )
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    settings.folder.mkdir(parents=True, exist_ok=True)
+    with one_at_a_time(settings.folder / "lock", Failure(f"{settings.folder} is in use by another service")):
+        report_sandbox()
+        run(make_app(settings), settings)
+
+
+def run(app: "Guard", settings: "ServiceSettings") -> None:
+    """Serve until the process is told to end."""
+    import uvicorn
+
+    from vcc.serve.connections import ACCEPTED_IN_A_STEP, limited_connections, most_connections
+
     options = uvicorn.Config(
-        make_app(settings),
+        app,
         host=settings.host,
         port=settings.port,
-        access_log=False,  # its lines contain user input; the guard writes its own
-        log_level="warning",
+        access_log=False,  # its lines hold what users write; the guard has its own
+        log_level="error",  # a line for each broken request would fill a disk
         server_header=False,
         date_header=False,
+        http=limited_connections(most_connections(settings.connections)),
         timeout_keep_alive=10,
         timeout_graceful_shutdown=5,
         h11_max_incomplete_event_size=64_000,
-        backlog=512,
+        backlog=ACCEPTED_IN_A_STEP,
         ws="none",
     )
     with listening(settings.host, settings.port) as opened:
         name, shown = opened.getsockname()[:2]
         print(f"vcc: at http://{f'[{name}]' if ':' in name else name}:{shown}", flush=True)
         uvicorn.Server(options).run(sockets=[opened])
+
+
+def report_sandbox() -> None:
+    """Log what a hostile file could do here, if it took over the process that reads it."""
+    from vcc.documents.isolated import NoProcessError, open_doors
+
+    try:
+        for words in open_doors():
+            log.warning("files are read without a full sandbox: %s", words)
+    except NoProcessError as error:
+        log.warning("files cannot be read now: %s", error)
 
 
 def listening(host: str, port: int) -> socket.socket:

@@ -1,8 +1,10 @@
 """Read a file in a separate process with a deadline and a memory cap: a hostile file can crash only that process.
 
-Children do not import torch, so they are cheap even beside a model on a GPU. They are spawned, never forked, reused for
-the next file, and replaced after a failure. A child returns JSON: even if a file takes it over, it cannot run code in
-the parent.
+The children import no torch, so a parent that holds a model, perhaps on a GPU, can have some at little cost. They are
+started afresh, never forked, kept for the next file, and replaced after a failure. A child sends back JSON: even one
+that a file has taken over cannot run code in the parent. It has nothing of the parent's environment, and where the
+system can forbid it, no network, no writing, and no files but those of Python and the system's libraries
+(`vcc.documents.sandbox`).
 """
 
 import atexit
@@ -10,6 +12,7 @@ import json
 import os
 import pickle
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -19,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vcc.child_process import READY, ChildProcess, answer_to, started
+from vcc.documents import sandbox
 from vcc.documents.formats.gate import File, Limits
 from vcc.documents.formats.read import read_data, read_text, text_of
 from vcc.documents.text import Text
@@ -32,6 +36,7 @@ LIBRARIES = ("pypdfium2", "markdown_it")  # imported, if installed, before the m
 DEFAULT_SECONDS = 120.0
 DEFAULT_MEMORY = 2**31  # bytes
 MORE = {"hang": ": --seconds allows more, seconds= in Python", "memory": ": --memory allows more"}
+OPEN_FILES = 64
 COPIES = 16  # of a large text, as bytes and characters, that reading may hold in memory
 
 
@@ -100,7 +105,13 @@ class Child(ChildProcess):
     """One reading process."""
 
     def __init__(self) -> None:
-        super().__init__("vcc.documents.isolated", "serve", STARTING)
+        super().__init__("vcc.documents.isolated", "serve", STARTING, bare=True)
+        self.open_doors: tuple[str, ...] = ()  # what the system could not forbid it
+
+    def wait_until_ready(self) -> None:
+        if not self.ready:
+            super().wait_until_ready()
+            self.open_doors = tuple(json.loads(self.line.recv_bytes()))
 
     def read(self, data: bytes, name: str, limits: Limits, seconds: float, memory: int) -> dict[str, Any]:
         """A file's text, or the reason why it cannot be read."""
@@ -149,6 +160,13 @@ def _take() -> Child:
         raise NoProcessError(f"no process could be started to read files ({error})") from error
 
 
+def open_doors() -> tuple[str, ...]:
+    """What this system cannot forbid a process that reads files."""
+    child = _take()
+    _idle.append(child)
+    return child.open_doors
+
+
 def end_children() -> None:
     """End all idle children; the next file starts a new one."""
     while _idle:
@@ -165,12 +183,16 @@ def serve(number: int) -> None:
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
     for library in LIBRARIES:
         with suppress(ImportError):
             import_module(library)
     base = _address_space()
     with answer_to(number) as line:
+        open_doors = sandbox.enter(sys.path)
         line.send_bytes(READY)
+        line.send_bytes(json.dumps(open_doors).encode())
         while True:
             try:
                 name, limits, seconds, memory = pickle.loads(line.recv_bytes())

@@ -13,7 +13,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -176,6 +176,19 @@ class Store:
             if over > 0 and path != kept:
                 shutil.rmtree(path, ignore_errors=True)
                 over -= size
+
+    def size(self) -> int:
+        """Bytes of all indexes, also of those that are being written."""
+        return sum(map(size_of, self._folders()))
+
+    def keep_only(self, places: Container[Path]) -> None:
+        """Remove every index that is not at one of `places`, but none that is being written."""
+        for path in self._folders():
+            if not path.name.startswith(ASIDE) and path not in places:
+                try:
+                    shutil.rmtree(path)
+                except FileNotFoundError:  # another thread was faster
+                    shutil.rmtree(path, ignore_errors=True)
 
     def clear(self) -> tuple[int, int]:
         """Remove all indexes and remains of interrupted writes; return their number and bytes."""

@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vcc.errors import Failure
 from vcc.fleet.engines import Chunk, in_processes, in_this_process, on_ray
 from vcc.fleet.job import Done, Job
 from vcc.fleet.shards import Shards, missing
 from vcc.fleet.sources import Item
 from vcc.fleet.table import write_table
 
-CHUNK_ITEMS, CHUNK_BYTES = 16, 2**20  # of a shard; small, because unfinished ones are lost with the driver
+CHUNK_ITEMS, CHUNK_BYTES = 16, 2**20  # a shard's worth: small, because what is in flight is lost with the driver
+ROUNDS = 3  # attempts to keep what is done
 SAMPLE = 8  # documents that a dry run reads
 
 
@@ -87,11 +89,18 @@ def run(
         todo = missing(items, shards.kept(), retry)
         tally = Tally(len(todo), sum(item.size for item in todo), len(items) - len(todo))
         report(tally)
-        if todo:
+        for _ in range(ROUNDS):
+            if not todo:
+                break
             for done in executor(job, chunks_of(todo)):
                 shards.commit(done)
                 tally.add(done)
                 report(tally)
+            todo = missing(items, shards.kept(), retry=False)  # what was damaged meanwhile
+        if todo:
+            raise Failure(
+                f"{len(todo)} documents are lost as often as they are kept in {shards.folder}: check its disk"
+            )
         write_table(out, shards.rows(items), job.questions)
     return tally
 

@@ -1,17 +1,22 @@
 """The folder of a run's finished work: a manifest, and shards that are complete or absent.
 
-A shard holds the rows of some documents; its metadata lists them with the stamps of their files. If two shards hold the
-same document, the later one counts.
+A shard holds the rows of some documents. Which documents those are, and what their files looked like, is in its
+metadata; where two shards hold the same document, the later one counts. A shard's name has a number and the SHA-256 of
+its bytes, so one that was damaged is noticed: it is removed, reported, and its documents are done again.
 """
 
+import hashlib
 import json
+import logging
 import os
+import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from vcc.errors import Failure, UsageError
@@ -20,8 +25,10 @@ from vcc.fleet.job import Done, Job
 from vcc.fleet.sources import Item
 from vcc.fleet.table import Row, parquet_bytes
 
-MANIFEST, LOCK, SHARDS = "manifest.json", "lock", "shards"
+log = logging.getLogger(__name__)
+MANIFEST, LOCK, SHARDS, LEDGER = "manifest.json", "lock", "shards", "shards.txt"
 KEY = b"documents"
+NAME = re.compile(r"(\d{8})-([0-9a-f]{64})\.parquet")
 
 
 @dataclass(frozen=True)
@@ -46,7 +53,7 @@ class Shards:
         (self.folder / SHARDS).mkdir(parents=True, exist_ok=True)
         with one_at_a_time(self.folder / LOCK, Failure(f"{self.folder} is in use by another run")):
             self._check(job)
-            last = max((int(path.stem) for path in self.paths()), default=0)
+            last = max((int(path.name[:8]) for path in self.paths()), default=0)
             yield replace(self, numbers=count(last + 1))
 
     def _check(self, job: Job) -> None:
@@ -70,24 +77,53 @@ class Shards:
             )
 
     def paths(self) -> list[Path]:
-        return sorted((self.folder / SHARDS).glob("*.parquet"))
+        found = (self.folder / SHARDS).glob("*.parquet")
+        return sorted(path for path in found if NAME.fullmatch(path.name))
 
     def kept(self) -> dict[str, Kept]:
-        """The stored documents by name. Half-written files of a killed run are removed."""
+        """By the name of the document. What was half written when a run was killed, and what is damaged, is removed."""
         for left in (self.folder / SHARDS).glob(".writing-*"):
             left.unlink(missing_ok=True)
         found: dict[str, Kept] = {}
+        good: set[str] = set()
         for path in self.paths():
-            about = (pq.read_schema(path).metadata or {})[KEY]
+            if (data := whole(path)) is None:
+                log.warning("%s is damaged: its documents are done again", path)
+                with suppress(OSError):  # it is passed over at every run, then
+                    path.unlink()
+                continue
+            good.add(path.name)
+            about = (pq.read_schema(pa.BufferReader(data)).metadata or {})[KEY]
             found |= {name: Kept(stamp, path.name, kind) for name, stamp, kind in json.loads(about)}
+        self._report_others(good)
         return found
+
+    def _report_others(self, good: set[str]) -> None:
+        """Report files that are not ours, which stay, and shards that the ledger lists and that are gone."""
+        for path in sorted((self.folder / SHARDS).glob("*.parquet")):
+            if not NAME.fullmatch(path.name):
+                log.warning("%s is not a shard of this run: it is ignored, and its documents are done again", path)
+        ledger = self.folder / LEDGER
+        with suppress(OSError):
+            listed = {name for name in ledger.read_text(encoding="utf-8", errors="replace").split() if NAME.match(name)}
+            for name in sorted(listed - good):
+                if not (self.folder / SHARDS / name).exists():
+                    log.warning("%s is missing: its documents are done again", self.folder / SHARDS / name)
+            if listed != good:
+                write_whole(ledger, "".join(f"{name}\n" for name in sorted(good)))
 
     def commit(self, done: Iterable[Done]) -> None:
         """Store the rows of some documents, all or none."""
         done = sorted(done, key=lambda one: one.item.name)
         about = json.dumps([(one.item.name, one.item.stamp, one.kind) for one in done])
         data = parquet_bytes([row for one in done for row in one.rows], {KEY.decode(): about})
-        write_whole(self.folder / SHARDS / f"{next(self.numbers):08d}.parquet", data)
+        name = f"{next(self.numbers):08d}-{hashlib.sha256(data).hexdigest()}.parquet"
+        write_whole(self.folder / SHARDS / name, data)
+        with (
+            suppress(OSError),
+            (self.folder / LEDGER).open("a", encoding="utf-8") as ledger,
+        ):  # only to name what is lost
+            ledger.write(f"{name}\n")
 
     def rows(self, items: Iterable[Item]) -> list[Row]:
         """The stored rows of these documents, sorted by name."""
@@ -95,13 +131,25 @@ class Shards:
         wanted = {item.name: kept[item.name].shard for item in items if item.name in kept}
         found: dict[str, list[Row]] = {name: [] for name in sorted(wanted)}
         for shard in sorted(set(wanted.values())):
-            for row in pq.read_table(self.folder / SHARDS / shard).to_pylist():
+            if (data := whole(self.folder / SHARDS / shard)) is None:
+                raise Failure(f"{self.folder / SHARDS / shard} was damaged just now: run it again")
+            for row in pq.read_table(pa.BufferReader(data)).to_pylist():
                 if wanted.get(row["document"]) == shard:
                     found[row["document"]].append(row)
         return [row for rows in found.values() for row in rows]
 
     def size(self) -> int:
         return sum(os.path.getsize(path) for path in self.paths())
+
+
+def whole(path: Path) -> bytes | None:
+    """The bytes of a shard; None if they are not those that were written."""
+    name = NAME.fullmatch(path.name)
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    return data if name and hashlib.sha256(data).hexdigest() == name[2] else None
 
 
 def missing(items: Iterable[Item], kept: dict[str, Kept], retry: bool) -> list[Item]:

@@ -1,11 +1,12 @@
 """The service as one ASGI application: routes, page and monitoring, all behind the guard."""
 
 import asyncio
-import contextlib
+import errno
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from starlette.exceptions import HTTPException
 from vcc.errors import UsageError
 from vcc.serve import schemas
 from vcc.serve.engine import Engine
-from vcc.serve.guard import Guard
-from vcc.serve.library import FullError, Library, UnknownDocumentError
+from vcc.serve.guard import Guard, fault_words
+from vcc.serve.library import NO_ROOM, FolderError, FullError, Library, UnknownDocumentError
 from vcc.serve.metrics import Metrics
 from vcc.serve.reviews import Reviews
 from vcc.serve.routes import document_routes, refused, review_routes
@@ -45,7 +46,7 @@ def make_app(settings: ServiceSettings) -> Guard:
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
-        tidying = asyncio.create_task(tidy(engine))
+        tidying = asyncio.create_task(tidy(engine, reviews))
         yield
         tidying.cancel()
         reviews.close()
@@ -123,11 +124,28 @@ def add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(FullError)
     async def full(_: Request, error: FullError) -> JSONResponse:
+        return words(error.code, str(error))
+
+    @app.exception_handler(FolderError)
+    async def cannot_be_written(_: Request, error: FolderError) -> JSONResponse:
         return words(503, str(error))
+
+    @app.exception_handler(OSError)
+    async def of_the_system(request: Request, error: OSError) -> JSONResponse:
+        if error.errno in NO_ROOM:  # also where a large upload waits until it is complete
+            return words(507, "the disk of the service is full: delete some documents")
+        if isinstance(error, PermissionError) or error.errno == errno.EROFS:
+            return words(503, "the service cannot write to its folder")
+        raise error
 
     @app.exception_handler(UsageError)
     async def usage(_: Request, error: UsageError) -> JSONResponse:
         return words(422, str(error))
+
+    @app.exception_handler(Exception)
+    async def fault(request: Request, _: Exception) -> JSONResponse:
+        """The guard logs it: it is raised again after this answer."""
+        return words(500, fault_words(request.scope["request_id"]))
 
 
 def add_page(app: FastAPI) -> None:
@@ -143,10 +161,25 @@ def add_page(app: FastAPI) -> None:
         return FileResponse(STATIC / "docs.html", media_type="text/html; charset=utf-8")
 
 
-async def tidy(engine: Engine) -> None:
-    """Delete expired documents."""
+async def tidy(engine: Engine, reviews: Reviews) -> None:
+    """Delete documents that are too old, and what could not be deleted before."""
+
+    def expire(id: str) -> None:
+        engine.forget(id)
+        reviews.forget(id)
+
     while True:
         for id in engine.library.too_old():
-            with contextlib.suppress(UnknownDocumentError):
-                await asyncio.to_thread(engine.forget, id)
+            await asyncio.to_thread(quietly, partial(expire, id))
+        await asyncio.to_thread(quietly, engine.sweep)
         await asyncio.sleep(TIDY)
+
+
+def quietly(work: Callable[[], object]) -> None:
+    """Do it, or log why it could not be done; the next round tries again."""
+    try:
+        work()
+    except UnknownDocumentError:  # someone else has deleted it
+        pass
+    except Exception as error:
+        log.error("tidying: %s", error)

@@ -1,14 +1,15 @@
 """The documents of a service on disk: a sub-folder per document, with names we generate, never a user's."""
 
+import errno
 import json
 import re
 import secrets
 import shutil
-import stat
 import threading
 import time
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +28,9 @@ NAME_LENGTH = 200  # characters of a file's name that are kept for display
 # Share of the folder's limit. An index is 20 times as large as a contract; the least recently used is evicted and made
 # again on demand. Files are deleted only by users and by age.
 FOR_INDEXES = 0.8
+ABOUT_SIZE = 500  # bytes that count for what is known of a document
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+SETTLING = 3600.0  # seconds that a service runs before it trusts a clock that says a document is too old
 
 
 class UnknownDocumentError(Failure):
@@ -34,7 +38,15 @@ class UnknownDocumentError(Failure):
 
 
 class FullError(Failure):
-    """The folder is full."""
+    """There is no room: the folder holds as much as it may, or the disk is full."""
+
+    def __init__(self, words: str, code: int = 503) -> None:
+        super().__init__(words)
+        self.code = code
+
+
+class FolderError(Failure):
+    """The folder cannot be written."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +69,12 @@ class LibraryEntry:
     pages: int = 0
     notes: tuple[str, ...] = ()
     sha256: str = ""  # of its text
+    text_size: int = 0  # bytes
+
+    @property
+    def kept_bytes(self) -> int:
+        """What it counts against the limit, without a look into a folder that another request may delete."""
+        return self.size + self.text_size + ABOUT_SIZE
 
 
 class Library:
@@ -67,26 +85,31 @@ class Library:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.store = Store(folder / "indexes", most_bytes=round(FOR_INDEXES * kept_bytes))
         self.lock = threading.Lock()
+        self.started = (time.time(), time.monotonic())
+        self.added: dict[str, float] = {}  # in this process: by the clock that does not jump
+        self.arriving = 0  # bytes that are being written
         self.entries: dict[str, LibraryEntry] = {}
         for path in sorted(self.folder.iterdir()):
             try:
-                about = json.loads((path / ABOUT).read_text(encoding="utf-8"))
-                entry = LibraryEntry(**{**about, "notes": tuple(about["notes"])})
-                if entry.id != path.name or not ID.fullmatch(entry.id) or not (path / ORIGINAL).is_file():
-                    raise ValueError(path)
+                entry = read_entry(path)
                 self.entries[entry.id] = entry
             except (OSError, ValueError, TypeError, KeyError):  # half-written when the service was killed
                 shutil.rmtree(path, ignore_errors=True)
 
     def add(self, data: bytes, name: str) -> LibraryEntry:
-        """Store a new document under a generated name."""
-        self._check_room(len(data))
+        """Keep a new document; its file is named by us. If it cannot be written, nothing of it stays."""
         shown = printable(Path(name.replace("\\", "/")).name)[:NAME_LENGTH] or "document"
         entry = LibraryEntry(secrets.token_hex(16), shown, len(data), PDF in data[:1024], time.time())
         path = self.folder / entry.id
-        path.mkdir(mode=0o700)
-        write_whole(path / ORIGINAL, data)
-        self.put(entry)
+        with self._room(entry.kept_bytes):
+            try:
+                path.mkdir(mode=0o700)
+                write_whole(path / ORIGINAL, data)
+                self.put(entry)
+            except BaseException:
+                shutil.rmtree(path, ignore_errors=True)
+                raise
+        self.added[entry.id] = time.monotonic()
         return entry
 
     def put(self, entry: LibraryEntry, on_disk: bool = True) -> None:
@@ -120,39 +143,83 @@ class Library:
         return text_from_values(json.loads(path.read_text(encoding="utf-8")))
 
     def keep_text(self, id: str, text: Text) -> None:
-        data = text_to_json(text)
-        self._check_room(len(data))
-        write_whole(self.folder / self.get(id).id / TEXT, data)
-        self.change(id, sha256=text.sha256)
+        data = text_to_json(text).encode()
+        with self._room(len(data)):
+            path = self.folder / self.get(id).id / TEXT
+            try:
+                write_whole(path, data)
+            except FileNotFoundError:
+                self.get(id)  # raises, if it was deleted meanwhile
+                raise
+            self.change(id, sha256=text.sha256, text_size=len(data))
 
-    def delete(self, id: str, index: Path | None = None) -> None:
-        """Remove a document and its files; its index only if no other document has the same text."""
+    def delete(self, id: str) -> None:
+        """Remove a document's files. Where that is not possible, the document stays in the list."""
         with self.lock:
             entry = self.get(id)
+            path = self.folder / entry.id
+            try:
+                (path / ABOUT).unlink(missing_ok=True)  # first: without it, a start removes what is left
+                if path.is_dir():
+                    shutil.rmtree(path)
+            except OSError as error:
+                raise FolderError(f"the document cannot be deleted: {error.strerror or error}") from error
             del self.entries[entry.id]
-            shutil.rmtree(self.folder / entry.id, ignore_errors=True)
-        if index is not None:
-            shutil.rmtree(index, ignore_errors=True)
+            self.added.pop(entry.id, None)
 
     def too_old(self) -> list[str]:
-        oldest = time.time() - self.kept_hours * 3600
-        return [entry.id for entry in self.all() if entry.uploaded < oldest]
+        """Documents to delete: too old by the system's clock, and by the time that this process has measured.
 
-    def _check_room(self, more: int) -> None:
+        A clock that jumps deletes nothing, nor does one that is wrong in the first hour after a start.
+        """
+        wall, ticks = time.time(), time.monotonic()
+        first_wall, first_ticks = self.started
+        if ticks - first_ticks < SETTLING:
+            return []
+        most = self.kept_hours * 3600
+
+        def measured(entry: LibraryEntry) -> float:
+            if entry.id in self.added:
+                return ticks - self.added[entry.id]
+            return first_wall + (ticks - first_ticks) - entry.uploaded
+
+        return [entry.id for entry in self.all() if min(wall - entry.uploaded, measured(entry)) > most]
+
+    @contextmanager
+    def _room(self, more: int) -> Iterator[None]:
+        """Room for so many bytes while they are written; a full disk and a read-only folder are errors with words."""
         most = round((1 - FOR_INDEXES) * self.kept_bytes)
-        if size_below(self.folder) + more > most:
-            raise FullError(f"the service has reached its limit of {most:,} bytes: delete some documents")
+        with self.lock:
+            if self.documents_size() + self.arriving + more > most:
+                raise FullError(f"the service holds {most:,} bytes of documents, its limit: delete some of them")
+            self.arriving += more
+        try:
+            yield
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                raise FullError("the disk of the service is full: delete some documents", 507) from error
+            raise FolderError(f"the service cannot write to its folder: {error.strerror or error}") from error
+        finally:
+            with self.lock:
+                self.arriving -= more
+
+    def documents_size(self) -> int:
+        return sum(entry.kept_bytes for entry in list(self.entries.values()))
 
     def size(self) -> int:
-        """Bytes in the folder, including indexes."""
-        return size_below(self.folder.parent)
+        """Bytes in the folder, indexes too."""
+        return self.documents_size() + self.store.size()
 
 
-def size_below(folder: Path) -> int:
-    """The total size of files, ignoring files deleted meanwhile."""
-    size = 0
-    for path in folder.rglob("*"):
-        with suppress(FileNotFoundError):
-            found = path.lstat()
-            size += found.st_size if stat.S_ISREG(found.st_mode) else 0
-    return size
+def read_entry(path: Path) -> LibraryEntry:
+    """What is known of the document in a folder, also if another version of the service has written it."""
+    about = json.loads((path / ABOUT).read_text(encoding="utf-8"))
+    known = {field.name for field in fields(LibraryEntry)} & about.keys()
+    entry = LibraryEntry(**{**{name: about[name] for name in known}, "notes": tuple(about["notes"])})
+    if entry.id != path.name or not ID.fullmatch(entry.id) or not (path / ORIGINAL).is_file():
+        raise ValueError(path)
+    for left in path.glob(".writing-*"):
+        left.unlink(missing_ok=True)
+    with suppress(FileNotFoundError):
+        entry = replace(entry, text_size=(path / TEXT).stat().st_size)
+    return entry

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from vcc.documents.review_table import Question, ReviewRow, ReviewTable
 from vcc.serve.engine import Engine
@@ -72,27 +72,42 @@ class Reviews:
         except KeyError:
             raise UnknownDocumentError("no such review; only the latest are kept") from None
 
-    def _put(self, review: Review) -> None:
+    def forget(self, document: str) -> None:
+        """Remove what reviews say of a document that was deleted, also of a review that is running."""
         with self.lock:
-            self.all[review.id] = review
+            for id, review in self.all.items():
+                if document in review.row_documents:
+                    own = zip(review.row_documents, review.rows, strict=True)
+                    rows = tuple(deleted(document) if other == document else row for other, row in own)
+                    self.all[id] = replace(review, rows=rows)
+
+    def _change(self, id: str, **values: Any) -> None:
+        with self.lock:
+            self.all[id] = replace(self.all[id], **values)
+
+    def _add(self, id: str, document: str, row: ReviewRow, done: int) -> None:
+        with self.lock:
+            review = self.all[id]
+            row = row if document in self.engine.library.entries else deleted(document)
+            documents = (*review.row_documents, document)
+            self.all[id] = replace(review, rows=(*review.rows, row), row_documents=documents, done=done)
 
     def _run(self, id: str) -> None:
-        review = replace(self.all[id], state="running")
+        self._change(id, state="running")
+        review = self.all[id]
         try:
-            for document in review.documents:
-                before, width = review.done, len(review.questions)
+            for number, document in enumerate(review.documents):
+                before = number * len(review.questions)
 
-                def progress(done: int, total: int, review: Review = review, before: int = before) -> None:
-                    self._put(replace(review, done=before + done))
+                def progress(done: int, total: int, before: int = before) -> None:
+                    self._change(id, done=before + done)
 
                 row = self._row(document, review.questions, progress)
-                rows, done = (*review.rows, row), before + width
-                review = replace(review, rows=rows, row_documents=(*review.row_documents, document), done=done)
-                self._put(review)
-            self._put(replace(review, state="ready"))
+                self._add(id, document, row, before + len(review.questions))
+            self._change(id, state="ready")
         except Exception as error:
-            log.error("review %s failed (%s)", id, type(error).__name__)
-            self._put(replace(review, state="failed", error=f"the review failed ({type(error).__name__})"))
+            log.error("review %s failed (%s)", id, type(error).__name__, exc_info=error)
+            self._change(id, state="failed", error=f"the review failed ({type(error).__name__})")
 
     def _row(self, document: str, questions: Sequence[Question], progress: Progress) -> ReviewRow:
         try:
@@ -101,4 +116,8 @@ class Reviews:
                 return ReviewRow(entry.name, error=entry.error or "is not read yet")
             return self.engine.review(document, questions, progress)
         except UnknownDocumentError:
-            return ReviewRow(document, error="was deleted")
+            return deleted(document)
+
+
+def deleted(document: str) -> ReviewRow:
+    return ReviewRow(document, error="was deleted")

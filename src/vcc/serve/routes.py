@@ -23,16 +23,18 @@ from vcc.serve.uploads import check_type
 
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 CODES = {
-    401: "missing or wrong token",
-    404: "no such document or review",
-    409: "the document is not ready, or could not be read",
-    413: "above a limit of the service",
-    415: "unsupported file format",
-    422: "invalid request or file",
-    429: "too many concurrent requests, or too many waiting documents",
-    503: "the service's folder is full",
-    504: "not ready in time; the work continues",
+    401: "no token, or not the right one",
+    404: "there is no such document or review",
+    409: "the document is not read yet, or could not be read",
+    413: "larger, longer or more than the service takes",
+    415: "not a kind of file that is read",
+    422: "the request, or the file, is not as it should be",
+    429: "too many requests at once, or too many documents waiting",
+    503: "the service's folder is full, or cannot be written",
+    504: "not ready within the time that a call waits; the work goes on",
+    507: "the service's disk is full",
 }
+NO_ROOM = (503, 507)
 Got = TypeVar("Got")
 Wait = Annotated[float, Query(ge=0, description="seconds to wait for reading to finish, up to the service's limit")]
 
@@ -45,7 +47,7 @@ def document_routes(engine: Engine, reviews: Reviews) -> APIRouter:
     """Upload, progress, text, file, ask, heat map, delete."""
     routes, library, settings = APIRouter(prefix="/v1/documents", tags=["documents"]), engine.library, engine.settings
 
-    @routes.post("", status_code=202, responses=refused(413, 415, 422, 429, 503, 504))
+    @routes.post("", status_code=202, responses=refused(413, 415, 422, 429, 503, 504, 507))
     async def upload(file: UploadFile, wait: Wait = 0) -> schemas.DocumentSchema:
         """Upload a document (PDF, DOCX, EPUB, HTML, Markdown or text). It is read in the background."""
         data, name = await file.read(), file.filename or "document"
@@ -59,6 +61,9 @@ def document_routes(engine: Engine, reviews: Reviews) -> APIRouter:
         if wait:
             entry = await until_read(lambda: library.get(entry.id), min(wait, settings.wait_seconds))
             if entry.state == "failed":
+                raise HTTPException(entry.code, entry.error)
+            if entry.state == "waiting":  # no room; what is answered with an error leaves nothing
+                await run_in_threadpool(engine.forget, entry.id)
                 raise HTTPException(entry.code, entry.error)
         return schemas.DocumentSchema.of(entry)
 
@@ -76,7 +81,7 @@ def document_routes(engine: Engine, reviews: Reviews) -> APIRouter:
     def document_events(id: str) -> StreamingResponse:
         """The same as server-sent events, whenever it changes."""
         library.get(id)
-        return events(lambda: schemas.DocumentSchema.of(library.get(id)), settings.reading_seconds * 10)
+        return events(lambda: library.get(id), settings.reading_seconds * 10)
 
     @routes.get("/{id}/text", responses=refused(404, 409))
     def text(id: str) -> schemas.TextSchema:
@@ -120,11 +125,14 @@ def document_routes(engine: Engine, reviews: Reviews) -> APIRouter:
             raise too_late(settings.wait_seconds)
         return schemas.HeatmapSchema.of(seen.result(), asked.cells)
 
-    @routes.delete("/{id}", status_code=204, responses=refused(404))
+    @routes.delete("/{id}", status_code=204, responses=refused(404, 503))
     def delete(id: str) -> None:
-        """Delete a document, its file and its index."""
-        library.get(id)
-        engine.forget(id)
+        """Delete a document, its file, its index, and its rows in reviews."""
+        try:
+            engine.forget(id)
+        finally:  # also where its index could not be removed
+            if id not in library.entries:
+                reviews.forget(id)
 
     return routes
 
@@ -175,7 +183,7 @@ def review_routes(engine: Engine, reviews: Reviews) -> APIRouter:
     def review_events(id: str) -> StreamingResponse:
         """The same as server-sent events, whenever it changes."""
         reviews.get(id)
-        return events(lambda: schemas.ReviewSchema.of(reviews.get(id)), 24 * 3600)
+        return events(lambda: reviews.get(id), 24 * 3600)
 
     @routes.get("/{id}/review.xlsx", responses=refused(404), response_class=Response)
     def as_xlsx(id: str) -> Response:
@@ -208,9 +216,9 @@ def check_questions(questions: Sequence[str], most: int, longest: int) -> None:
 
 
 async def until_read(look: Callable[[], LibraryEntry], seconds: float) -> LibraryEntry:
-    """Wait until a document is read, or failed to be."""
+    """A document when it is read, when that failed, or when there is no room for it."""
     for _ in range(max(1, int(seconds / 0.1))):
-        if (entry := look()).state in FINISHED:
+        if (entry := look()).state in FINISHED or entry.code in NO_ROOM:
             return entry
         await asyncio.sleep(0.1)
     raise too_late(seconds)

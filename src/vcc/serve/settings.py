@@ -18,14 +18,15 @@ class ServiceSettings:
     host: str = "127.0.0.1"
     port: int = 8756
     token: str = field(default="", repr=False)
-    model: str | None = None  # the folder of a model; None: the bundled model
+    model: str | None = None  # the folder of a model; None: the bundled one
     file_bytes: int = 50 * MB  # of one upload
     pages: int = 2_000
     tokens: int = 1_000_000  # of one document
     questions: int = 100  # in one request
     question_characters: int = 2_000
     reviewed: int = 50  # documents in one review
-    at_once: int = 64  # concurrent requests
+    at_once: int = 64  # requests
+    connections: int = 512  # fewer, if the system allows fewer open files
     waiting: int = 200  # documents and reviews in the queue
     wait_seconds: float = 120  # a call that waits for its result
     body_seconds: float = 60  # for a request to arrive
@@ -36,7 +37,17 @@ class ServiceSettings:
     kept_hours: float = 24 * 30
 
     def __post_init__(self) -> None:
-        for name in ("file_bytes", "pages", "tokens", "questions", "at_once", "readers", "kept_bytes", "kept_hours"):
+        for name in (
+            "file_bytes",
+            "pages",
+            "tokens",
+            "questions",
+            "at_once",
+            "connections",
+            "readers",
+            "kept_bytes",
+            "kept_hours",
+        ):
             if getattr(self, name) <= 0:
                 raise UsageError(f"{name} is {getattr(self, name)}: it must be above 0")
         if not 0 <= self.port <= 65535:

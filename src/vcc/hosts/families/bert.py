@@ -35,7 +35,7 @@ class BertHost(FamilyHost):
             attention.value,
             attention.attention_head_size,
             mix=lambda hidden, attended: layer.feed_forward_chunk(layer.attention.output(attended, hidden)),
-            see=(lambda hidden, _: layer.attention.LayerNorm(hidden)) if self.family.pre_norm else as_it_is,
+            see=(lambda hidden, _: layer.attention.LayerNorm(varied(hidden))) if self.family.pre_norm else as_it_is,
             dropout=attention.dropout.p,
         )
 
@@ -91,3 +91,14 @@ class BertHost(FamilyHost):
         embeddings.position_ids = nn.Buffer(torch.arange(size, device=device)[None], persistent=False)
         embeddings.token_type_ids = nn.Buffer(torch.zeros_like(embeddings.position_ids), persistent=False)
         self.model.config.max_position_embeddings = size
+
+
+def varied(hidden: Tensor) -> Tensor:
+    """Rows that a layer norm can take in float16, where its epsilon rounds to zero.
+
+    A node that holds only padding is zero, and its gradient would be NaN. No token attends to such a row.
+    """
+    if hidden.dtype is not torch.float16:
+        return hidden
+    marks = torch.arange(hidden.shape[-1], device=hidden.device).remainder(2).to(hidden.dtype)
+    return torch.where((hidden == 0).all(-1, keepdim=True), marks, hidden)

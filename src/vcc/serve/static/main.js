@@ -41,7 +41,7 @@ function about(entry) {
   const words = {
     ready: `${pages}${entry.tokens.toLocaleString()} tokens${entry.notes.length ? ` · ${entry.notes.join("; ")}` : ""}`,
     failed: `cannot be read: ${entry.error}`,
-    waiting: "waiting",
+    waiting: entry.error ? `waiting: ${entry.error}` : "waiting",
     reading: entry.total ? `reading, ${Math.round((100 * entry.done) / entry.total)}%` : "opening",
   }[entry.state];
   return element("div", { className: entry.state === "failed" ? "about error" : "about", textContent: words });

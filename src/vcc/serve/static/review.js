@@ -11,7 +11,7 @@ let shown = null; // the review
 export function start(chooses, opens) {
   [chosen, opened] = [chooses, opens];
   const { r } = place();
-  if (r) follow(r);
+  if (/^[0-9a-f]{32}$/.test(r)) follow(r);
 }
 
 function ownQuestions() {
