@@ -38,7 +38,7 @@ RESTS_ON = {
     "documents": ("qa", "child_process"),
     "chat": ("documents", "decoders"),
     "pipeline": ("documents", "wrapping"),
-    "integrations": ("documents", "pipeline", "version"),
+    "integrations": ("fleet", "pipeline", "version"),
     "serve": ("documents", "integrations", "version"),
     "fleet": ("documents",),
     "train": ("hosts", "tasks", "checkout"),
@@ -47,7 +47,7 @@ RESTS_ON = {
     "cli": ("commands",),
     "__main__": ("cli",),
     # The public names; nothing inside imports them: each is taken from where it is defined.
-    "vcc": ("pipeline", "version"),
+    "vcc": ("integrations",),
 }
 
 
