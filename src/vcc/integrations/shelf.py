@@ -1,14 +1,16 @@
 """The documents that another program may use: those below the folders that a user named, and no others."""
 
+import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from vcc.documents.answer import Reply
 from vcc.documents.document import Document
-from vcc.documents.formats.gate import DEFAULT_LIMITS, Limits, files_below
+from vcc.documents.formats.gate import DEFAULT_LIMITS, Limits, file_of, files_below
 from vcc.documents.formats.read import suffixes
-from vcc.documents.isolated import DEFAULT_MEMORY, DEFAULT_SECONDS, read_file_isolated
+from vcc.documents.isolated import DEFAULT_MEMORY, DEFAULT_SECONDS, read_file_isolated, read_isolated_or_here
 from vcc.documents.shipped import load_asker
 from vcc.documents.store import Store
 from vcc.documents.text import Text
@@ -118,6 +120,18 @@ class FolderShelf:
         from vcc.documents.ranking import relevance
 
         return relevance(load_asker(self.model), question, [self.text(name).text for name in names])
+
+
+def read_texts(paths: Sequence[str]) -> list[Text]:
+    """The texts of files, folders or patterns; `source` is the path of each."""
+    from vcc.fleet.sources import find_items  # needs fsspec and pyarrow
+
+    texts = []
+    for item in find_items(paths).items:
+        file = file_of(item.fetch(), item.file_name)
+        text = read_isolated_or_here(file, DEFAULT_SECONDS, DEFAULT_MEMORY, warnings.warn)
+        texts.append(replace(text, source=item.path.removeprefix("file://")))
+    return texts
 
 
 def _exists(path: Path) -> bool:
