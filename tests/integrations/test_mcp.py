@@ -280,3 +280,10 @@ def test_the_command_needs_folders(given: list[str], capsys: Any, tmp_path: Path
     monkeypatch.chdir(tmp_path)
     assert main(["mcp", *given]) == 2
     assert "folder" in capsys.readouterr().err
+
+
+def test_hostile_calls_leave_no_traceback_and_no_leak() -> None:
+    from tests.integrations.hostile import run
+
+    tally = run(60)
+    assert tally.bad == [] and sum(tally.kinds.values()) == 60 and tally.kinds["error"] > 20
