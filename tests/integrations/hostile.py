@@ -23,11 +23,11 @@ SECRET = "hunter2-is-the-secret"
 AT_ONCE = 20
 OUTSIDE = (
     *("../secret.txt", "/etc/passwd", "/proc/self/environ", "link.txt", "up/secret.txt", "a.pdf/../../secret.txt"),
-    *("file:///etc/passwd", "~/.ssh/id_rsa", "\0", "a\0.pdf", "..", ".", "/", "", "x" * 100_000, "a/" * 2000, "\ud800"),
+    *("file:///etc/passwd", "~/.ssh/id_rsa", "\0", "a\0.pdf", "..", ".", "/", "", "x" * 100_000, "a/" * 2000),
     *("//etc/passwd", "C:\\windows\\win.ini", "%2e%2e/secret.txt", "..\\secret.txt", "loop/loop", "pipe", "/dev/zero"),
     *("\x1b[2J", "a.pdf\n", "-", "http://127.0.0.1/", "s3://bucket/key", "@secret.txt", "*", "[a-z]*"),
 )
-ODD = (None, 5, -1, 10**30, 1.5, float("1e308"), True, [], {}, [[[]]], {"path": "a.pdf"}, "w" * 200_000, "\ud800", "")
+ODD = (None, 5, -1, 10**30, 1.5, float("1e308"), True, [], {}, [[[]]], {"path": "a.pdf"}, "w" * 200_000, "")
 
 
 @dataclass
@@ -93,8 +93,6 @@ async def attack(server: Any, calls: int) -> Tally:
                     said += str(result.structured_content)
                 except MCPError as error:
                     said, kind = str(error), "protocol error"
-                except (UnicodeEncodeError, ValueError) as error:  # the client itself cannot send it
-                    said, kind = type(error).__name__, "not sent"
             tally.kinds[kind] += 1
             if "Traceback" in said or SECRET in said or "root:" in said:
                 tally.bad.append(f"{tool} {str(given)[:200]}: {said[:300]}")

@@ -1,5 +1,6 @@
 """Haystack, LangChain and LlamaIndex: our components in their own pipelines, and in LangChain's own test suite."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,9 @@ if RetrieversIntegrationTests is not None:
         @property
         def retriever_query_example(self) -> str:
             return QUERY
+
+        def test_ainvoke_returns_documents(self, retriever: Any) -> None:
+            asyncio.run(super().test_ainvoke_returns_documents(retriever))
 
 
 class TestLlamaIndex:

@@ -117,8 +117,11 @@ class QuoteResult(TypedDict):
     more: bool  # whether the document goes on after `end`
 
 
-def make_server(shelf: Shelf, where: str, seconds: float = 600.0) -> "MCPServer":
-    """The server of a shelf; `where` tells a model which documents there are. A call takes at most `seconds`."""
+def make_server(shelf: Shelf, where: str, seconds: float = 600.0, at_once: int = 1) -> "MCPServer":
+    """The server of a shelf; `where` tells a model which documents there are.
+
+    A call takes at most `seconds`; more than `at_once` of them wait for each other.
+    """
     try:
         from mcp.server import MCPServer
         from mcp.server.mcpserver import Context
@@ -128,7 +131,7 @@ def make_server(shelf: Shelf, where: str, seconds: float = 600.0) -> "MCPServer"
         raise UsageError(f"MCP needs {error.name}: {INSTALL}") from error
 
     server = MCPServer("vcc", instructions=INSTRUCTIONS + where, version=__version__, log_level="WARNING")
-    worker = ThreadPoolExecutor(1, "mcp")  # one model, one call at a time
+    worker = ThreadPoolExecutor(at_once, "mcp")
     safe = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 
     async def run(context: Context, work: Callable[[Progress], Got]) -> Got:

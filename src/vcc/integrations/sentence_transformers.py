@@ -28,6 +28,6 @@ def read_long(model: Model, max_length: int, config: VccConfig = DEFAULT) -> Mod
     first = model[0] if len(model) else None
     if not isinstance(first, Transformer):
         raise ModelError(f"the first module is {type(first).__name__}: it must be a Transformer of Hugging Face")
-    first.model = wrap(first.model, config, tokenizer=first.tokenizer)
+    first.model = wrap(first.model, config, max_length, first.tokenizer)  # a saved model is cut to its positions
     model.max_seq_length = max_length
     return model

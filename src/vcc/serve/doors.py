@@ -25,6 +25,7 @@ from vcc.serve.uploads import check_type
 
 RERANKED = 1_000  # documents in one request
 SHOWN = 20  # names in a message
+CALLS = 8  # MCP calls at once; the engine asks their questions in batches
 Got = TypeVar("Got")
 
 
@@ -155,7 +156,10 @@ class LibraryShelf:
         futures = self.engine.submit(self.entry(name).id, questions)
         found = []
         for number, future in enumerate(futures, 1):
-            found.append(future.result())
+            try:
+                found.append(future.result(self.engine.settings.wait_seconds))
+            except TimeoutError:  # never wait for ever: the service may be ending
+                raise UsageError("the answers are not ready yet: call again later") from None
             progress(number, len(futures))
         return found
 
@@ -177,7 +181,7 @@ class McpDoor:
 
         logging.getLogger("mcp").setLevel(logging.WARNING)  # its other lines repeat what users write
         where = "those of this service; read with an empty path lists them"
-        self.server = make_server(LibraryShelf(engine), where, engine.settings.wait_seconds)
+        self.server = make_server(LibraryShelf(engine), where, engine.settings.wait_seconds, CALLS)
         inner = self.server.streamable_http_app(
             stateless_http=True,
             max_request_body_size=engine.settings.file_bytes,
