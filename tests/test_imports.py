@@ -37,7 +37,9 @@ RESTS_ON = {
     "qa": ("hosts", "data"),
     "documents": ("qa", "child_process"),
     "chat": ("documents", "decoders"),
-    "serve": ("documents", "version"),
+    "pipeline": ("documents", "wrapping"),
+    "integrations": ("fleet", "pipeline", "version"),
+    "serve": ("documents", "integrations", "version"),
     "fleet": ("documents",),
     "train": ("hosts", "tasks", "checkout"),
     "bench": ("hosts", "tasks", "child_process", "checkout", "version"),
@@ -45,7 +47,7 @@ RESTS_ON = {
     "cli": ("commands",),
     "__main__": ("cli",),
     # The public names; nothing inside imports them: each is taken from where it is defined.
-    "vcc": ("documents", "wrapping", "version"),
+    "vcc": ("integrations",),
 }
 
 

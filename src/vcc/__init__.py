@@ -29,6 +29,8 @@ if TYPE_CHECKING:  # the table below for type checkers; a test compares them
     from vcc.encode import encode as encode
     from vcc.hosts.compiled.compile import compile as compile
     from vcc.hosts.compiled.compile import compile_seconds as compile_seconds
+    from vcc.integrations.notebook import review as review
+    from vcc.pipeline import pipeline as pipeline
     from vcc.version import __version__ as __version__
     from vcc.wrapping import unwrap as unwrap
     from vcc.wrapping import wrap as wrap
@@ -49,8 +51,10 @@ PUBLIC = {  # name: the file that defines it, and its name there if different
     "encode": "vcc.encode",
     "flatten_tree": "vcc.core.tree",
     "join_vips": "vcc.core.vips",
+    "pipeline": "vcc.pipeline",
     "read": "vcc.documents.document:read_document",
     "read_cut": "vcc.core.cut",
+    "review": "vcc.integrations.notebook",
     "split_vips": "vcc.core.vips",
     "unwrap": "vcc.wrapping",
     "wrap": "vcc.wrapping",

@@ -19,6 +19,7 @@ COMMANDS = {
     "index": "vcc.commands.index:index",
     "see": "vcc.commands.see:see",
     "serve": "vcc.commands.serve:serve",
+    "mcp": "vcc.commands.mcp:mcp",
     "pretrain": "vcc.commands.pretrain:pretrain",
     "finetune": "vcc.commands.finetune:finetune",
     "evaluate": "vcc.commands.evaluate:evaluate",

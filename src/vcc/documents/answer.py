@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 
 from vcc.documents.boxes import Box
+from vcc.documents.show.inline import answer_html, answers_html
 from vcc.documents.text import Text, without_overlaps
 
 PAGE = re.compile(r"(?:.* · )?page (\d+)")  # the label of a page, in a document or in a file of a folder
@@ -32,6 +33,9 @@ class Answer:
     def as_dict(self) -> dict[str, Any]:
         """Plain values under the same names; every serialised answer is made from this."""
         return {**vars(self), "boxes": [box._asdict() for box in self.boxes]}
+
+    def _repr_html_(self) -> str:
+        return answer_html(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Answer":
@@ -61,6 +65,9 @@ class Reply:
     def all_answers(self) -> tuple[Answer, ...]:
         """The answers, or else the doubtful one."""
         return self.answers or (() if self.nearest is None else (self.nearest,))
+
+    def _repr_html_(self) -> str:
+        return answers_html(self.heading, self.all_answers)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values. A doubtful answer is one of `answers`, with sure=False."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcc.documents.answer import Answer
+from vcc.documents.show.inline import CELLS, answers_html, strips_html
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.integer]
@@ -43,6 +44,11 @@ class LayerView:
             raise ValueError(f"openness must lie in 0..1, got {self.openness.min()}..{self.openness.max()}")
         if len(self.scales) < 2 or self.scales[-1] != 1:
             raise ValueError(f"scales must be coarse to fine and end in 1, got {self.scales}")
+
+    def _repr_html_(self) -> str:
+        cells = heat(self.openness, min(CELLS, len(self.offsets)))
+        strips = zip(self.layers, self.rows.tolist(), cells.tolist(), strict=True)
+        return answers_html(self.question, self.answers, strips_html(strips))
 
     @property
     def levels(self) -> Ints:

@@ -1,8 +1,9 @@
 """Saved wrapped models load through transformers' Auto classes after `import vcc`, which does not import transformers.
 
-Importing it takes seconds, so an import hook waits for it. Then transformers' table of configurations gets a dict with
-our names; looking up one of them, such as "vcc-bert", makes and registers the wrapped classes of that family. PEFT's
-tables of default targets get rows for the wrapped models in the same way.
+Importing it takes seconds, so we wait until someone else does: then transformers' table of configurations gets a dict
+that knows our names, and looking up one of them, such as "vcc-bert", makes and enters the wrapped classes of that
+family. PEFT's tables of what to adapt in a family get rows for its wrapped models in the same way, and transformers'
+table of pipelines gets "question-answering" (`vcc.pipeline`).
 """
 
 import importlib
@@ -16,6 +17,7 @@ from typing import Any
 
 from vcc.hosts import PREFIX
 
+TASK = "question-answering"
 REGISTERS = ("vcc.hosts.register", "vcc.decoders.register")  # each makes the wrapped classes of its own families
 
 
@@ -64,8 +66,24 @@ def name_adapters(constants: Any) -> None:
             table.update({PREFIX + model_type: table[model_type] for model_type in known})
 
 
+class LateTask(dict[str, Any]):
+    """A row of transformers' table of pipelines that is filled when it is used: filling it imports our models."""
+
+    def __missing__(self, key: str) -> Any:
+        self.update(importlib.import_module("vcc.integrations.hugging_face").task())
+        return dict(self)[key]
+
+
+def add_task(pipelines: Any) -> None:
+    """Bring "question-answering" back, unless transformers or another package has it."""
+    if TASK not in pipelines.PIPELINE_REGISTRY.supported_tasks:
+        pipelines.PIPELINE_REGISTRY.supported_tasks[TASK] = LateTask(type="text")
+        getattr(pipelines, "REMOVED_TASKS", {}).pop(TASK, None)  # these names raise before the table is looked at
+
+
 TABLES: dict[str, Callable[[Any], None]] = {
     "transformers.models.auto.configuration_auto": add_types,
+    "transformers.pipelines": add_task,
     "peft.utils.constants": name_adapters,
 }
 

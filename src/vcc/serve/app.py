@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 
 from vcc.errors import UsageError
 from vcc.serve import schemas
+from vcc.serve.doors import McpDoor, other_routes
 from vcc.serve.engine import Engine
 from vcc.serve.guard import Guard, fault_words
 from vcc.serve.library import NO_ROOM, FolderError, FullError, Library, UnknownDocumentError
@@ -46,8 +47,9 @@ def make_app(settings: ServiceSettings) -> Guard:
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
-        tidying = asyncio.create_task(tidy(engine, reviews))
-        yield
+        tidying = asyncio.create_task(tidy(engine))
+        async with door.opened():
+            yield
         tidying.cancel()
         reviews.close()
         engine.close()
@@ -63,6 +65,8 @@ def make_app(settings: ServiceSettings) -> Guard:
     )
     app.include_router(document_routes(engine, reviews))
     app.include_router(review_routes(engine, reviews))
+    app.include_router(other_routes(engine))
+    door = McpDoor(app, engine)
     add_watching(app, engine, metrics)
     add_errors(app)
     add_page(app)

@@ -1,0 +1,198 @@
+"""Routes that other programs speak already: /v1/rerank, Open WebUI's /process, and the tools of MCP at /mcp."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, TypeVar
+from urllib.parse import unquote
+
+from fastapi import APIRouter, FastAPI, Header, HTTPException, Request
+from fastapi.concurrency import run_in_threadpool
+from pydantic import BaseModel, Field
+
+from vcc.documents.answer import PAGE, Reply
+from vcc.documents.isolated import ReadingError, read_isolated
+from vcc.documents.ranking import relevance
+from vcc.documents.text import Text
+from vcc.errors import UsageError
+from vcc.printable import printable
+from vcc.qa.model import Progress
+from vcc.serve.engine import Engine
+from vcc.serve.library import NAME_LENGTH, LibraryEntry
+from vcc.serve.routes import check_questions, refused, too_late
+from vcc.serve.uploads import check_type
+
+RERANKED = 1_000  # documents in one request
+SHOWN = 20  # names in a message
+CALLS = 8  # MCP calls at once; the engine asks their questions in batches
+Got = TypeVar("Got")
+
+
+class RerankedText(BaseModel):
+    """A text in the form that some clients send."""
+
+    text: str
+
+
+class RerankRequest(BaseModel):
+    """What Cohere, Jina, LiteLLM and Open WebUI send; other fields are ignored."""
+
+    model: str | None = None
+    query: str
+    documents: list[str | RerankedText] = Field(min_length=1)
+    top_n: int | None = Field(None, ge=1)
+
+
+class RerankResult(BaseModel):
+    index: int = Field(description="the place of the document in the request, from 0")
+    relevance_score: float
+
+
+class RerankResponse(BaseModel):
+    model: str
+    results: list[RerankResult] = Field(description="best first")
+
+
+class LoadedPage(BaseModel):
+    """A page, chapter or file as Open WebUI keeps it."""
+
+    page_content: str
+    metadata: dict[str, Any]
+
+
+def other_routes(engine: Engine) -> APIRouter:
+    """Rerank texts, and turn a file into text."""
+    routes, settings = APIRouter(tags=["other programs"]), engine.settings
+
+    @routes.post("/v1/rerank", responses=refused(413, 422, 504))
+    async def rerank(asked: RerankRequest) -> RerankResponse:
+        """Order texts by their relevance to a query. Whole texts count; nothing is cut."""
+        check_questions([asked.query], 1, settings.question_characters)
+        if len(asked.documents) > RERANKED:
+            raise HTTPException(
+                413, f"{len(asked.documents):,} documents in one request, above the limit of {RERANKED:,}"
+            )
+        texts = [one if isinstance(one, str) else one.text for one in asked.documents]
+
+        def score() -> list[float]:
+            with engine.metrics.stage("reranking"), engine.turns.patient():
+                return relevance(engine.asker, asked.query, texts)
+
+        scores = await in_thread(score, settings.wait_seconds)
+        ranked = sorted(range(len(texts)), key=lambda number: (-scores[number], number))[: asked.top_n]
+        results = [RerankResult(index=number, relevance_score=scores[number]) for number in ranked]
+        return RerankResponse(model=asked.model or "vcc", results=results)
+
+    @routes.put("/process", responses=refused(413, 415, 422, 504))
+    async def process(request: Request, x_filename: Annotated[str, Header()] = "document") -> list[LoadedPage]:
+        """Turn a file into text, page by page, for Open WebUI's external document loader. Nothing is kept."""
+        data, name = await request.body(), printable(unquote(x_filename))[:NAME_LENGTH] or "document"
+        check_type(data, name)
+
+        def read() -> Text:
+            try:
+                return read_isolated(data, name, settings.limits, settings.reading_seconds, settings.reading_memory)
+            except ReadingError as error:
+                raise HTTPException(504 if error.kind == "hang" else 422, error.rule) from error
+
+        return loaded(await in_thread(read, settings.wait_seconds), name)
+
+    return routes
+
+
+def loaded(text: Text, name: str) -> list[LoadedPage]:
+    """The parts of a text; a text without parts is one."""
+    pages = []
+    for part in text.parts:
+        page = PAGE.fullmatch(part.label)
+        about: dict[str, Any] = {"source": name, "title": text.title, "place": part.label}
+        if page:
+            about["page"] = int(page.group(1)) - 1  # programs that load documents count them from 0
+        pages.append(LoadedPage(page_content=text.text[part.start : part.end].strip(), metadata=about))
+    return pages
+
+
+async def in_thread(work: Callable[[], Got], seconds: float) -> Got:
+    """The result of work that may take long; 504 if it is late."""
+    doing = asyncio.ensure_future(run_in_threadpool(work))
+    done, _ = await asyncio.wait([doing], timeout=seconds)
+    if not done:
+        doing.add_done_callback(lambda late: late.cancelled() or late.exception())
+        raise too_late(seconds)
+    return doing.result()
+
+
+class LibraryShelf:
+    """The documents of a service, by their ids or names, for the tools of MCP."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def entry(self, name: str) -> LibraryEntry:
+        all_entries = self.engine.library.all()
+        found = [entry for entry in all_entries if entry.id == name] or [e for e in all_entries if e.name == name]
+        if not found:
+            known = ", ".join(f"{entry.name} ({entry.id})" for entry in all_entries[:SHOWN]) or "none is uploaded yet"
+            raise UsageError(f"there is no document {printable(name)[:200]!r}; the documents are: {known}")
+        if found[0].state != "ready":
+            raise UsageError(found[0].error or f"{found[0].name} is not read yet: call again later")
+        return found[0]
+
+    def names(self, folder: str) -> list[str]:
+        if folder:
+            raise UsageError("the service has no folders: leave it out")
+        return [entry.id for entry in self.engine.library.all() if entry.state == "ready"]
+
+    def text(self, name: str) -> Text:
+        return self.engine.document(self.entry(name).id).content
+
+    def tokens(self, name: str, progress: Progress) -> int:
+        entry = self.entry(name)
+        progress(entry.tokens, entry.tokens)
+        return entry.tokens
+
+    def replies(self, name: str, questions: Sequence[str], top: int, progress: Progress) -> list[Reply]:
+        futures = self.engine.submit(self.entry(name).id, questions)
+        found = []
+        for number, future in enumerate(futures, 1):
+            try:
+                found.append(future.result(self.engine.settings.wait_seconds))
+            except TimeoutError:  # never wait for ever: the service may be ending
+                raise UsageError("the answers are not ready yet: call again later") from None
+            progress(number, len(futures))
+        return found
+
+    def relevance(self, question: str, names: Sequence[str]) -> list[float]:
+        with self.engine.turns.patient():
+            return relevance(self.engine.asker, question, [self.text(name).text for name in names])
+
+
+class McpDoor:
+    """The tools of MCP at /mcp, behind the same guard as all routes; absent where the package mcp is not installed."""
+
+    def __init__(self, app: FastAPI, engine: Engine) -> None:
+        self.server: Any = None
+        try:
+            from mcp.server.transport_security import TransportSecuritySettings
+        except ImportError:
+            return
+        from vcc.integrations.mcp import make_server
+
+        logging.getLogger("mcp").setLevel(logging.WARNING)  # its other lines repeat what users write
+        where = "those of this service; read with an empty path lists them"
+        self.server = make_server(LibraryShelf(engine), where, engine.settings.wait_seconds, CALLS)
+        inner = self.server.streamable_http_app(
+            stateless_http=True,
+            max_request_body_size=engine.settings.file_bytes,
+            transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # the guard checks
+        )
+        app.router.routes.extend(inner.routes)
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        if self.server is None:
+            yield
+            return
+        async with self.server.session_manager.run():
+            yield
