@@ -47,7 +47,7 @@ def make_app(settings: ServiceSettings) -> Guard:
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
-        tidying = asyncio.create_task(tidy(engine))
+        tidying = asyncio.create_task(tidy(engine, reviews))
         async with door.opened():
             yield
         tidying.cancel()
