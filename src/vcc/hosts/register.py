@@ -57,8 +57,11 @@ def register(family: Family) -> None:
     )
     AutoConfig.register(config.model_type, config)
     renamed = get_checkpoint_conversion_mapping(family.model_type)
-    if renamed:  # files of this family have other names than its parameters: those of wrapped models too
-        register_checkpoint_conversion_mapping(config.model_type, renamed)
+    if renamed:
+        # The family's files have other names than its parameters. Wrapped classes, which are not transformers' own, use
+        # a mapping only if it was registered, also for files of the untouched model.
+        for model_type in (config.model_type, family.model_type):
+            register_checkpoint_conversion_mapping(model_type, renamed, overwrite=True)
     # Hugging Face finds layers that must not be split by name, and layers whose output it records by base class.
     keep(
         __name__,
