@@ -13,6 +13,8 @@ from tests.documents import small_model
 from tests.serve.running import until
 from vcc.documents import document as documents
 from vcc.documents import index as indexes
+from vcc.documents.formats.gate import Limits
+from vcc.documents.formats.read import read_data
 from vcc.documents.isolated import ReadingError
 from vcc.documents.review_table import Question
 from vcc.errors import DocumentError
@@ -137,6 +139,13 @@ def test_a_document_that_is_deleted_while_it_is_asked_is_unknown(
     monkeypatch.setattr(documents.Document, "ask_all", deleted)
     with pytest.raises(UnknownDocumentError):
         engine.submit(id, ["w5?"])[0].result(60)
+
+
+def test_a_refusal_names_no_option_that_a_client_cannot_set() -> None:
+    with pytest.raises(DocumentError) as raised:
+        read_data(b"six by", "a.txt", Limits(file_bytes=5))
+    assert "--" in raised.value.rule
+    assert module.OPTIONS.sub("", raised.value.rule).endswith("above the limit of 5")
 
 
 class Failing:

@@ -2,6 +2,7 @@
 
 import logging
 import queue
+import re
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +33,7 @@ OPEN_DOCUMENTS = 64  # with their indexes, which are mapped from disk
 A_STEP = 8  # questions of a review that are asked together
 TOP = 5  # answers found for each question; a request may take fewer
 FAULT = 500  # the code of a document that met a fault of ours; after a restart it is read again
+OPTIONS = re.compile(r": --[a-z-]+ raises it, limits= in Python$")  # advice that a client cannot follow
 ATTEMPTS = 3  # at a document that ends its reader, or meets a fault of ours, before it is to blame
 RETRY, RETRY_MOST = 5.0, 300.0  # seconds until a document is read again that lacked room or processes; they double
 
@@ -98,7 +100,7 @@ class Engine:
         except LimitError as error:
             self._failed(id, error.rule, error.code)
         except DocumentError as error:
-            self._failed(id, error.rule, 422)
+            self._failed(id, OPTIONS.sub("", error.rule), 422)
         except FullError as error:
             self._again(id, str(error), error.code)
         except (FolderError, NoProcessError, OSError) as error:
