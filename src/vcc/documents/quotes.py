@@ -46,6 +46,7 @@ class Quote:
     end: int
     share: float  # of the sentence's words, in order
     changed: tuple[str, str] | None = None
+    exact: bool = False  # word for word
 
     @property
     def faithful(self) -> bool:
@@ -81,7 +82,7 @@ def find_quote(text: str, sentence: str) -> Quote | None:
     words = words_of(text)
     exact = exact_place(text, [one.word for one in said])
     if exact is not None:
-        return Quote(words[exact].start, words[exact + len(said) - 1].end, 1.0)
+        return Quote(words[exact].start, words[exact + len(said) - 1].end, 1.0, exact=True)
     stretch = likeliest_stretch(text, [one.word for one in said])
     return None if stretch is None else aligned(text, sentence, *stretch)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SUPPORTED, CONTRADICTED, NOT_FOUND = "supported", "contradicted", "not found"
 MOST_SENTENCES, LONGEST_TEXT = 200, 20_000
 NO_HEAD = "the model has no verdict head: only exact and near quotes are checked"
-DIGITS = re.compile(r"\d+")
+NUMBER = re.compile(r"(?<!\w)\d+")
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def verify_document(document: "Document", text: str, model: str | None = None) -
 def verdict_on(document: "Document", sentence: str, model: str | None) -> Verdict:
     content = document.content
     quote = find_quote(content.text, sentence)
-    if quote is not None and quote.share == 1 and quote.changed is None:
+    if quote is not None and quote.exact:
         return Verdict(sentence, SUPPORTED, answer_at(content, quote.start, quote.end, 1.0), "exact quote")
     if quote is not None and (quote.faithful or quote.changed is not None):
         passage = answer_at(content, quote.start, quote.end, quote.share)
@@ -105,7 +105,7 @@ def by_model(document: "Document", sentence: str, model: str | None) -> Verdict:
     start, end = int(offsets[first, 0]), int(offsets[last, 1])
     around = document.text[int(offsets[judged.start, 0]) : int(offsets[judged.end - 1, 1])]
     passage = answer_at(document.content, start, end, max(support, against))
-    if support > against and set(DIGITS.findall(sentence)) - set(DIGITS.findall(around)):
+    if support > against and set(NUMBER.findall(sentence)) - set(NUMBER.findall(around)):
         return Verdict(sentence, NOT_FOUND, passage, "model", "the passage has other numbers", True)
     return Verdict(sentence, SUPPORTED if support > against else CONTRADICTED, passage, "model", judged=True)
 

@@ -4,14 +4,13 @@ import json
 from typing import Any
 
 import pytest
-
-pytest.importorskip("jsonschema")
-
 from pydantic import BaseModel, Field
 
 from vcc.documents.extract.schema import MOST_FIELDS, form_schema
 from vcc.documents.extract.wordings import clause_question, questions_of
 from vcc.errors import UsageError
+
+pytest.importorskip("jsonschema")
 
 
 def form(**properties: Any) -> dict[str, Any]:

@@ -169,12 +169,10 @@ class Filler:
 
     def boolean(self, wanted: FormField) -> tuple[bool | None, Answer | None]:
         """By a verdict on its description if the model judges statements; else by whether the clause is there."""
-        known = clause_question(wanted)
-        if known is not None:
-            reply = self.replies[known]
-            best = next(iter(reply.all_answers), None)
+        if clause_question(wanted) is not None:
             settings = self.document.asker(self.model).qa.settings
-            if best is None or best.score < settings.doubt:
+            best = next((answer for _, _, answer in self.candidates(questions_of(wanted))), None)
+            if best is None or best.score < settings.doubt:  # every wording is sure that the clause is not there
                 return False, None
             return (True, best) if best.score >= self.needed else (None, replace(best, sure=False))
         said = wanted.description.strip()
@@ -205,7 +203,7 @@ class Filler:
             else:
                 read = self.read(item, best, answer)
             for value, evidence in read:
-                if value not in [one for one, _ in found] and self.schema.allows(item, value):
+                if not said_before(value, [one for one, _ in found]) and self.schema.allows(item, value):
                     found.append((value, evidence))
         most = wanted.schema.get("maxItems", MOST_ITEMS)
         kept = found[:most]
@@ -240,6 +238,14 @@ class Filler:
         if not values:
             self.filled += [Filled(path, None, None, self.number(leaf)) for leaf in wanted.item.leaves()]
         return values or None
+
+
+def said_before(value: Any, values: Sequence[Any]) -> bool:
+    """Whether a list has a value already; of text, also whether its words all stand in other items: "Acme and Beta"."""
+    if not isinstance(value, str):
+        return value in values
+    known = {word for one in values for word in str(one).lower().replace(",", " ").split()}
+    return set(value.lower().replace(",", " ").split()) - {"and", "or", "the"} <= known
 
 
 def distance(one: tuple[int, int], other: tuple[int, int]) -> int:
