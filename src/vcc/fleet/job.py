@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 FORMAT = 3  # raise it when the columns of a row, or their meaning, change
-LIBRARIES = ("vcc-transformers", "torch", "transformers", "tokenizers", "pypdfium2", "markdown-it-py")
+LIBRARIES = ("vcc-transformers", "torch", "transformers", "tokenizers", "pypdfium2", "markdown-it-py", "dateparser")
 
 
 @dataclass(frozen=True)
