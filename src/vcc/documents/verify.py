@@ -17,7 +17,7 @@ from vcc.errors import UsageError
 
 if TYPE_CHECKING:
     from vcc.documents.document import Document
-    from vcc.qa.verdicts import Judged
+    from vcc.qa.verdicts import WindowVerdict
 
 SUPPORTED, CONTRADICTED, NOT_FOUND = "supported", "contradicted", "not found"
 MOST_SENTENCES, LONGEST_TEXT = 200, 20_000
@@ -110,7 +110,9 @@ def by_model(document: "Document", sentence: str, model: str | None) -> Verdict:
     return Verdict(sentence, SUPPORTED if support > against else CONTRADICTED, passage, "model", judged=True)
 
 
-def judged_windows(document: "Document", head: Any, sentence: str, model: str | None) -> "tuple[Judged | None, Any]":
+def judged_windows(
+    document: "Document", head: Any, sentence: str, model: str | None
+) -> "tuple[WindowVerdict | None, Any]":
     from vcc.data.features import tokenize_text
     from vcc.qa.verdicts import ALL_BELOW, judge
 

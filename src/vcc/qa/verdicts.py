@@ -26,7 +26,7 @@ LONGEST_EVIDENCE = 256  # tokens
 
 
 @dataclass(frozen=True)
-class Judged:
+class WindowVerdict:
     """The passage that says most about a statement: three probabilities, and the tokens that decide."""
 
     chances: tuple[float, float, float]
@@ -64,7 +64,7 @@ def passages(qa: QaModel, ids: Ints, statement: Ints, pointers: Sequence[Sequenc
 @torch.inference_mode()
 def judge(
     qa: QaModel, head: nn.Linear, ids: Ints, statement: Ints, pointers: Sequence[Sequence[Any]] = ()
-) -> Judged | None:
+) -> WindowVerdict | None:
     """The verdict of the window that is least silent; None where a statement is too long for a window."""
     starts, size = passages(qa, ids, statement, pointers)
     starts = [start for start in starts if start < len(ids)]
@@ -81,7 +81,7 @@ def judge(
     all_chances = torch.cat(chances)
     best = int(all_chances[:, ABSENT].argmin())
     support, against, silent = all_chances[best].tolist()
-    return Judged((support, against, silent), found[best], starts[best], min(starts[best] + size, len(ids)))
+    return WindowVerdict((support, against, silent), found[best], starts[best], min(starts[best] + size, len(ids)))
 
 
 def window_states(model: Any, given: Any) -> Tensor:

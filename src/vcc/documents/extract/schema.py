@@ -101,7 +101,7 @@ def form_schema(given: Any, source: str = "the schema") -> FormSchema:
     if not isinstance(given, Mapping):
         raise UsageError(f"{source} is {type(given).__name__}: it must be a JSON Schema or a Pydantic class")
     schema = checked_schema(given, source)
-    root = Reader(schema, source).field("", schema, "", (), True)
+    root = SchemaReader(schema, source).field("", schema, "", (), True)
     if root.kind != "object":
         raise UsageError(f"{source} is of type {root.kind}: it must be an object with properties")
     return FormSchema(schema, root, source)
@@ -157,7 +157,7 @@ def validator_of(schema: Mapping[str, Any]) -> Any:
     return kind(schema, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
 
 
-class Reader:
+class SchemaReader:
     """Turns a schema into fields, within the limits."""
 
     def __init__(self, schema: Mapping[str, Any], source: str) -> None:
