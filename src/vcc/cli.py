@@ -16,6 +16,8 @@ COMMANDS = {
     "ask": "vcc.commands.ask:ask",
     "chat": "vcc.commands.chat:chat",
     "review": "vcc.commands.review:review",
+    "extract": "vcc.commands.extract:extract",
+    "verify": "vcc.commands.verify:verify",
     "index": "vcc.commands.index:index",
     "see": "vcc.commands.see:see",
     "serve": "vcc.commands.serve:serve",

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from vcc.documents.answer import Answer, Reply
 from vcc.documents.formats.gate import DEFAULT_LIMITS, Limits
@@ -12,10 +12,12 @@ from vcc.documents.text import Part, Text
 
 if TYPE_CHECKING:  # importing torch and transformers takes seconds
     from vcc.documents.asker import Asker
+    from vcc.documents.extract.fill import Form
     from vcc.documents.facts import Facts
     from vcc.documents.index import Index
     from vcc.documents.layer_view import LayerView
     from vcc.documents.store import Store
+    from vcc.documents.verify import Verdict
     from vcc.qa.model import Progress
 
 Got = TypeVar("Got")
@@ -110,6 +112,19 @@ class Document:
         check_can_be_shown(self.content)
         asker = self.asker(model)
         return self._with_index(model, lambda index: asker.see(self.content, index, question, top))
+
+    def extract(self, schema: Any, threshold: float | None = None, model: str | None = None) -> "Form":
+        """Fill a form: `schema` is a JSON Schema, its file, or a Pydantic class. Each value comes with its evidence."""
+        from vcc.documents.extract.fill import fill
+        from vcc.documents.extract.schema import form_schema
+
+        return fill(self, form_schema(schema), threshold, model)
+
+    def verify(self, text: str, model: str | None = None) -> "tuple[Verdict, ...]":
+        """Return for each sentence of a text whether the document supports it, contradicts it or is silent."""
+        from vcc.documents.verify import verify_document
+
+        return verify_document(self, text, model)
 
     def asker(self, model: str | None = None) -> "Asker":
         return load_asker(self.model if model is None else model)

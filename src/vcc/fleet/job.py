@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from vcc.documents.document import Document
 from vcc.documents.formats.gate import DEFAULT_LIMITS, Limits, file_of
@@ -20,18 +20,21 @@ from vcc.documents.text import Text
 from vcc.errors import DocumentError, is_out_of_memory
 from vcc.files import sha256_of
 from vcc.fleet.sources import Item
-from vcc.fleet.table import Row, rows_of
+from vcc.fleet.table import Row, form_rows, rows_of
+
+if TYPE_CHECKING:
+    from vcc.documents.extract.fill import Form
 
 log = logging.getLogger(__name__)
-FORMAT = 2  # raise it when the columns of a row, or their meaning, change
-LIBRARIES = ("vcc-transformers", "torch", "transformers", "tokenizers", "pypdfium2", "markdown-it-py")
+FORMAT = 3  # raise it when the columns of a row, or their meaning, change
+LIBRARIES = ("vcc-transformers", "torch", "transformers", "tokenizers", "pypdfium2", "markdown-it-py", "dateparser")
 
 
 @dataclass(frozen=True)
 class Job:
-    """A picklable description of the work: ask every document questions, or index it."""
+    """A picklable description of the work: ask every document, fill a form from it, or keep an index of it."""
 
-    doing: Literal["ask", "index"]
+    doing: Literal["ask", "index", "extract"]
     model: str | None = None
     questions: tuple[Question, ...] = ()
     top: int = 1
@@ -40,6 +43,7 @@ class Job:
     limits: Limits = DEFAULT_LIMITS
     seconds: float = DEFAULT_SECONDS
     memory: int = DEFAULT_MEMORY
+    schema: str = ""  # of the forms, as JSON
 
     def settings(self) -> dict[str, Any]:
         """Everything that changes results. Limits on time and memory are left out: they only decide what fails, and a
@@ -53,6 +57,7 @@ class Job:
             "questions": [asdict(question) for question in self.questions],
             "top": self.top,
             "threshold": self.threshold,
+            "schema": self.schema,
             "store": self.store,
             "limits": asdict(self.limits),
             "versions": {name: _version(name) for name in LIBRARIES},
@@ -134,9 +139,14 @@ class Doing:
             if index.folder is None:
                 raise DocumentError(item.name, f"its index cannot be stored in {job.store}")
             return [about | {"tokens": index.tokens, "place": index.folder.name}]
+        if job.doing == "extract":
+            return list(form_rows(about | {"tokens": document.index().tokens}, job.questions, self.form(document)))
         replies, facts = document.answer([question.question for question in job.questions], job.top, job.threshold)
         found = row_of(text, named(replies, job.questions), item.name)
         return list(rows_of(about | {"tokens": facts.tokens}, job.questions, found))
+
+    def form(self, document: Document) -> "Form":
+        return document.extract(json.loads(self.job.schema), self.job.threshold)
 
     def document(self, text: Text) -> Document:
         from vcc.documents.store import Store  # imports torch

@@ -4,10 +4,12 @@ Parquet holds all of it; CSV and XLSX have a row per document. The columns of an
 """
 
 import io
+import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +19,9 @@ from vcc.documents.review_table import Question, ReviewRow, ReviewTable
 from vcc.documents.show.spreadsheet import write_spreadsheet
 from vcc.errors import UsageError
 from vcc.files import write_whole
+
+if TYPE_CHECKING:
+    from vcc.documents.extract.fill import Form
 
 Row = dict[str, Any]  # by the names of SCHEMA
 
@@ -41,6 +46,7 @@ SCHEMA = pa.schema(
         ("sentence", pa.string()),
         ("sure", pa.bool_()),  # false: below the threshold
         ("boxes", pa.list_(BOX)),
+        ("value", pa.string()),  # of a field of a form, as JSON; null for answers to questions
         ("kind", pa.string()),  # of the error: fetch, document, crash, hang, memory, worker, internal
         ("error", pa.string()),
     ]
@@ -61,6 +67,16 @@ def rows_of(about: Row, questions: Sequence[Question], found: ReviewRow) -> Iter
             yield asked
         for rank, answer in enumerate(cell, 1):
             yield asked | {"rank": rank} | answer.as_dict()
+
+
+def form_rows(about: Row, questions: Sequence[Question], form: "Form") -> Iterator[Row]:
+    """The rows of a filled form, one per value; one with rank 0 per field without a value, with what is doubtful."""
+    for filled in form.fields:
+        question = questions[filled.number]
+        asked = about | {"question_number": filled.number, "question": question.question, "name": filled.path}
+        evidence = {} if filled.answer is None else filled.answer.as_dict()
+        value = None if filled.value is None else json.dumps(filled.value, ensure_ascii=False)
+        yield asked | evidence | {"rank": filled.rank, "value": value}
 
 
 def write_table(path: Path, rows: Sequence[Row], questions: Sequence[Question]) -> None:
@@ -90,7 +106,19 @@ def as_review(rows: Sequence[Row], questions: Sequence[Question]) -> ReviewTable
         cells: list[list[Answer]] = [[] for _ in questions]
         for row in own:
             if row["rank"]:
-                cells[row["question_number"]].append(Answer.from_dict(row))
+                cells[row["question_number"]].append(shown_answer(row))
         notes = tuple((own[0]["notes"] or "").splitlines())
         found.append(ReviewRow(document, tuple(map(tuple, cells)), notes))
     return ReviewTable(tuple(questions), tuple(found))
+
+
+def shown_answer(row: Row) -> Answer:
+    """The answer in a row; that of a form shows its value."""
+    if row.get("value") is None:
+        return Answer.from_dict(row)
+    value = json.loads(row["value"])
+    parts = value.values() if isinstance(value, dict) else [value]
+    words = " ".join(part if isinstance(part, str) else json.dumps(part) for part in parts if part is not None)
+    if row["text"] is None:  # "no" to a clause that is not there has no evidence
+        return Answer(words, 0, 0, 1.0, "", None, "")
+    return replace(Answer.from_dict(row), text=words)

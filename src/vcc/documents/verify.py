@@ -1,0 +1,125 @@
+"""Check sentences against a document: each is supported, contradicted or not found, with the passage that decides.
+
+Exact and near quotes need no model. What they leave open is judged by the model's verdict head, if it has one.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vcc.documents.answer import Answer, answer_at, on_one_line
+from vcc.documents.quotes import find_quote
+from vcc.documents.shipped import default_model, load_asker
+from vcc.documents.text import sentence_ends
+from vcc.errors import UsageError
+
+if TYPE_CHECKING:
+    from vcc.documents.document import Document
+    from vcc.qa.verdicts import WindowVerdict
+
+SUPPORTED, CONTRADICTED, NOT_FOUND = "supported", "contradicted", "not found"
+MOST_SENTENCES, LONGEST_TEXT = 200, 20_000
+NO_HEAD = "the model has no verdict head: only exact and near quotes are checked"
+NUMBER = re.compile(r"(?<!\w)\d+")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a document says about one sentence."""
+
+    sentence: str
+    verdict: str  # supported, contradicted or not found
+    passage: Answer | None = None  # what decides it; its score is the probability of the verdict
+    by: str = ""  # "exact quote", "near quote" or "model"
+    reason: str = ""  # for people: what the document says instead
+    judged: bool = False  # whether a verdict head was asked
+
+    def as_dict(self) -> dict[str, Any]:
+        plain = {"sentence": self.sentence, "verdict": self.verdict, "by": self.by, "reason": self.reason}
+        return {**plain, "passage": None if self.passage is None else self.passage.as_dict()}
+
+
+def sentences_of(text: str) -> list[str]:
+    """The sentences of a text, each on one line."""
+    if len(text) > LONGEST_TEXT:
+        raise UsageError(f"the text to verify has {len(text):,} characters: at most {LONGEST_TEXT:,} are checked")
+    edges = [0, *(start for _, start in sentence_ends(text)), len(text)]
+    found = [on_one_line(text[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+    kept = [sentence for sentence in found if any(letter.isalnum() for letter in sentence)]
+    if not kept:
+        raise UsageError(f"{text[:50]!r} holds no sentence to verify")
+    if len(kept) > MOST_SENTENCES:
+        raise UsageError(f"the text to verify has {len(kept)} sentences: at most {MOST_SENTENCES} are checked")
+    return kept
+
+
+def verify_document(document: "Document", text: str, model: str | None = None) -> tuple[Verdict, ...]:
+    """Return a verdict for each sentence of a text."""
+    return tuple(verdict_on(document, sentence, model) for sentence in sentences_of(text))
+
+
+def verdict_on(document: "Document", sentence: str, model: str | None) -> Verdict:
+    content = document.content
+    quote = find_quote(content.text, sentence)
+    if quote is not None and quote.exact:
+        return Verdict(sentence, SUPPORTED, answer_at(content, quote.start, quote.end, 1.0), "exact quote")
+    if quote is not None and (quote.faithful or quote.changed is not None):
+        passage = answer_at(content, quote.start, quote.end, quote.share)
+        if quote.changed is None:
+            return Verdict(sentence, SUPPORTED, passage, "near quote")
+        ours, theirs = quote.changed
+        reason = f'the document says "{theirs}", not "{ours}"' if theirs and ours else f'"{ours or theirs}" differs'
+        return Verdict(sentence, CONTRADICTED, passage, "near quote", reason)
+    return by_model(document, sentence, model)
+
+
+def has_head(document: "Document", model: str | None = None) -> bool:
+    """Whether the model judges statements."""
+    return verdict_head(document.model if model is None else model) is not None
+
+
+@lru_cache(maxsize=2)
+def verdict_head(folder: str | None) -> Any:
+    """The verdict head of a model; None if it has none."""
+    from vcc.qa.verdicts import FILE, load_head
+
+    path = default_model() if folder is None else Path(folder)
+    return load_head(path, load_asker(folder).qa) if (path / FILE).is_file() else None
+
+
+def by_model(document: "Document", sentence: str, model: str | None) -> Verdict:
+    head = verdict_head(document.model if model is None else model)
+    if head is None:
+        return Verdict(sentence, NOT_FOUND, reason=NO_HEAD)
+    judged, offsets = judged_windows(document, head, sentence, model)
+    if judged is None:
+        return Verdict(sentence, NOT_FOUND, reason="the sentence is too long for a window", judged=True)
+    support, against, silent = judged.chances
+    if silent >= max(support, against):
+        return Verdict(sentence, NOT_FOUND, by="model", judged=True)
+    first, last = (judged.start, judged.end - 1)
+    if judged.evidence is not None:
+        first, last = judged.evidence.first, judged.evidence.last
+    start, end = int(offsets[first, 0]), int(offsets[last, 1])
+    around = document.text[int(offsets[judged.start, 0]) : int(offsets[judged.end - 1, 1])]
+    passage = answer_at(document.content, start, end, max(support, against))
+    if support > against and set(NUMBER.findall(sentence)) - set(NUMBER.findall(around)):
+        return Verdict(sentence, NOT_FOUND, passage, "model", "the passage has other numbers", True)
+    return Verdict(sentence, SUPPORTED if support > against else CONTRADICTED, passage, "model", judged=True)
+
+
+def judged_windows(
+    document: "Document", head: Any, sentence: str, model: str | None
+) -> "tuple[WindowVerdict | None, Any]":
+    from vcc.data.features import tokenize_text
+    from vcc.qa.verdicts import ALL_BELOW, judge
+
+    asker = document.asker(model)
+    tokens = tokenize_text(document.text, asker.tokenizer)
+    statement = asker.qa.ids_of(sentence)
+    pointers: list[Any] = []
+    if len(tokens.ids) > ALL_BELOW * asker.qa.config.window // 2:  # a short one is read whole
+        pointers = [document._with_index(model, lambda index: asker.find(index, [sentence], 3)).found[0]]
+    return judge(asker.qa, head, tokens.ids, statement, pointers), tokens.offsets
