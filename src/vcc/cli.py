@@ -17,6 +17,7 @@ COMMANDS = {
     "chat": "vcc.commands.chat:chat",
     "review": "vcc.commands.review:review",
     "index": "vcc.commands.index:index",
+    "find": "vcc.commands.find:find",
     "see": "vcc.commands.see:see",
     "serve": "vcc.commands.serve:serve",
     "pretrain": "vcc.commands.pretrain:pretrain",

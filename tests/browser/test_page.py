@@ -157,6 +157,23 @@ def test_the_highlight_lies_over_the_right_words(tab: Tab, address: str) -> None
     assert len(drawn) == 2
 
 
+def test_an_answer_is_found_among_all_documents(tab: Tab, address: str) -> None:
+    tab.service.upload(b"The heron stands in the shallow water and waits for fish. " * 20, "heron.txt")
+    page = tab.page
+    page.goto(tab.service.address)
+    page.get_by_label("Find in all documents").fill(QUESTION)
+    page.keyboard.press("Enter")
+    first = page.locator("#found li").first
+    assert "contract <b>.pdf" in first.inner_text() and "New Hampshire" in first.inner_text()
+    first.get_by_role("button").click()
+    page.locator(".box").first.wait_for()
+    assert "d=" in page.url and "s=" in page.url
+    page.get_by_label("Find in all documents").fill("What does the heron wait for?")
+    page.keyboard.press("Enter")
+    page.locator("#found li").filter(has_text="fish").first.wait_for()
+    assert "heron.txt" in page.locator("#found li").first.inner_text()
+
+
 def test_a_reload_and_a_second_tab_show_the_same_document(tab: Tab, address: str) -> None:
     tab.page.goto(address)
     tab.page.locator(".box").first.wait_for()

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from vcc.documents.document import Document
 from vcc.documents.formats.gate import DEFAULT_LIMITS, Limits, file_of
@@ -22,8 +22,13 @@ from vcc.files import sha256_of
 from vcc.fleet.sources import Item
 from vcc.fleet.table import Row, rows_of
 
+if TYPE_CHECKING:
+    from vcc.documents.asker import Asker
+    from vcc.documents.index import Index
+
 log = logging.getLogger(__name__)
 FORMAT = 2  # raise it when the columns of a row, or their meaning, change
+SKETCHES = 1  # raise it when the arrays of a sketch change
 LIBRARIES = ("vcc-transformers", "torch", "transformers", "tokenizers", "pypdfium2", "markdown-it-py")
 
 
@@ -46,8 +51,10 @@ class Job:
         retry may allow more of them."""
         folder = default_model() if self.model is None else Path(self.model)
         files = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".safetensors", ".txt", ".model"))
+        sketches = {"sketches": SKETCHES} if self.doing == "index" else {}
         return {
             "format": FORMAT,
+            **sketches,
             "doing": self.doing,
             "model": {path.name: sha256_of(path) for path in files},
             "questions": [asdict(question) for question in self.questions],
@@ -133,16 +140,32 @@ class Doing:
             index = document.index()
             if index.folder is None:
                 raise DocumentError(item.name, f"its index cannot be kept in {job.store}")
+            self.keep_sketch(index, document.asker())
             return [about | {"tokens": index.tokens, "place": index.folder.name}]
         replies, facts = document.answer([question.question for question in job.questions], job.top, job.threshold)
         found = row_of(text, named(replies, job.questions), item.name)
         return list(rows_of(about | {"tokens": facts.tokens}, job.questions, found))
+
+    def keep_sketch(self, index: "Index", asker: "Asker") -> None:
+        """What finding needs of a document, beside its index; the same text is sketched once."""
+        from vcc.documents.finding import Sketch  # imports torch
+
+        assert index.folder is not None
+        path = sketch_path(self.job, index.folder.name)
+        if not path.exists():
+            Sketch.of(index, asker).save(path)
 
     def document(self, text: Text) -> Document:
         from vcc.documents.store import Store  # imports torch
 
         store = Store(Path(self.job.store), log.warning) if self.job.store else None
         return Document(text, self.job.model, store)
+
+
+def sketch_path(job: Job, place: str) -> Path:
+    """Where the sketch of a document is, whose index is called `place`. It outlives the index, which may make room for
+    others."""
+    return Path(job.store).parent / "sketches" / f"{place}.safetensors"
 
 
 @contextmanager

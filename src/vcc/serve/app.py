@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from vcc.errors import UsageError
 from vcc.serve import schemas
 from vcc.serve.engine import Engine
+from vcc.serve.finding import find_routes
 from vcc.serve.guard import Guard
 from vcc.serve.library import FullError, Library, UnknownDocumentError
 from vcc.serve.metrics import Metrics
@@ -62,6 +63,7 @@ def make_app(settings: ServiceSettings) -> Guard:
     )
     app.include_router(document_routes(engine, reviews))
     app.include_router(review_routes(engine, reviews))
+    app.include_router(find_routes(engine))
     add_watching(app, engine, metrics)
     add_errors(app)
     add_page(app)

@@ -14,6 +14,7 @@ from vcc.data.features import tokenize_text
 from vcc.documents.answer import Reply
 from vcc.documents.document import Document
 from vcc.documents.formats.gate import Limits
+from vcc.documents.index import Index
 from vcc.documents.isolated import ReadingError, end_children, read_isolated
 from vcc.documents.layer_view import LayerView
 from vcc.documents.review_table import Question, ReviewRow, row_of
@@ -53,6 +54,7 @@ class Engine:
         self.model_hash = model_hash(self.asker)
         self.open: OrderedDict[str, Document] = OrderedDict()
         self.replies: OrderedDict[tuple[str, str], Reply] = OrderedDict()
+        self.after_reading: list[Callable[[str, Index], None]] = []
         self.lock = threading.Lock()
         self.questions: queue.SimpleQueue[PendingQuestion | None] = queue.SimpleQueue()
         self.readers = ThreadPoolExecutor(settings.readers, "reader")
@@ -94,7 +96,10 @@ class Engine:
             self.library.keep_text(id, text)
             with self.metrics.stage("indexing"), self.turns.patient(self._tells(id)) as progress:
                 document = Document(text, self.settings.model, self.library.store)
-                tokens = document.index(progress=progress).tokens
+                index = document.index(progress=progress)
+            tokens = index.tokens
+            for keep in self.after_reading:
+                keep(id, index)
             self._opened(id, document)
             self.library.change(
                 id,
@@ -201,7 +206,7 @@ class Engine:
         if self._has_index(id):
             self._reply(id, batch)
         else:
-            self.rereaders.submit(self._reply, id, batch, self._ready)
+            self.rereaders.submit(self._reply, id, batch, self.ready)
 
     def _reply(
         self, id: str, batch: Sequence[PendingQuestion], opened: Callable[[str], Document] | None = None
@@ -233,7 +238,7 @@ class Engine:
         except UnknownDocumentError:
             return True
 
-    def _ready(self, id: str) -> Document:
+    def ready(self, id: str) -> Document:
         """A document with its index, which is made again where it is gone: patiently, because that takes long."""
         document = self.document(id)
         with self.turns.patient() as progress:
@@ -241,13 +246,13 @@ class Engine:
         return document
 
     def see(self, id: str, question: str) -> LayerView:
-        document = self._ready(id)
+        document = self.ready(id)
         with self.metrics.stage("seeing"), self.turns.urgent():
             return document.see(question, TOP)[0]
 
     def review(self, id: str, questions: Sequence[Question], told: Progress) -> ReviewRow:
         """The row of one document; questions that people wait for go first between its steps."""
-        document = self._ready(id)
+        document = self.ready(id)
         replies: list[Reply] = []
         for first in range(0, len(questions), A_STEP):
             with self.metrics.stage("reviewing"), self.turns.patient():

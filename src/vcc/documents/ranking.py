@@ -1,0 +1,59 @@
+"""Rank texts by how well they match a question, without an index: for texts that are seen once."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from vcc.data.features import tokenize_text
+from vcc.documents.asker import Asker
+from vcc.documents.finding import Catalogue, Ints, Sketch, element, question_vectors, vectors_of, words_of
+from vcc.qa.words import best_matches
+
+MOST_READ = 4096  # tokens of a text that the model reads; of a longer one, the passages that share the question's words
+STRETCH = 256  # tokens read around such a passage, which has 128
+IN_A_BATCH = 8192  # tokens
+
+
+@torch.inference_mode()
+def relevance(asker: Asker, question: str, texts: Sequence[str]) -> list[float]:
+    """Return how well each text matches a question: larger is better, and scores compare within one call."""
+    asked, qa = asker.qa.ids_of(question), asker.qa
+    ids = [tokenize_text(text, asker.tokenizer).ids for text in texts]
+    there = [number for number, own in enumerate(ids) if len(own)]  # a text without a word matches nothing
+    scores = [0.0] * len(texts)
+    if not there:
+        return scores
+    read = {number: worth_reading(ids[number], asked) for number in there}
+    sketches: dict[int, Sketch] = {}
+    for batch in batches(read):
+        tree = qa.read([read[number] for number in batch])
+        for at, number in enumerate(batch):
+            sketches[number] = Sketch(*vectors_of(element(tree, at), qa.config.scales), *words_of(ids[number]))
+    catalogue = Catalogue.of([sketches[number] for number in there])
+    for match in catalogue.find(question_vectors(asker, [question])[0], asked, len(there)):
+        scores[there[match.number]] = match.score
+    return scores
+
+
+def worth_reading(ids: Ints, question: Ints) -> Ints:
+    """Return all tokens of a short text; of a long one those around its best matches with the question's words."""
+    if len(ids) <= MOST_READ:
+        return ids
+    chosen = np.zeros(len(ids), bool)
+    for span in best_matches(ids, [question], MOST_READ // 64)[0]:
+        first = max((span.first + span.last + 1 - STRETCH) // 2, 0)
+        if chosen.sum() + STRETCH > MOST_READ:
+            break
+        chosen[first : first + STRETCH] = True
+    return ids[chosen] if chosen.any() else ids[:MOST_READ]
+
+
+def batches(read: dict[int, Ints]) -> list[list[int]]:
+    """Return the numbers of texts of similar lengths together: a batch is as long as its longest text."""
+    found: list[list[int]] = []
+    for number in sorted(read, key=lambda number: (len(read[number]), number)):
+        if not found or (len(found[-1]) + 1) * len(read[number]) > IN_A_BATCH:
+            found.append([])
+        found[-1].append(number)
+    return found
