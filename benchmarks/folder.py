@@ -258,15 +258,18 @@ def simulated(given: argparse.Namespace) -> dict[str, Any]:
     those of the documents, so every copy holds them too."""
     import resource
 
-    (kept,) = {path.parent for path in (given.out / "sketches").glob("*/*.safetensors")}
-    sketches = [Sketch.load(path) for path in sorted(kept.iterdir())]
+    places = sorted((given.out / "sketches").glob("*"))
+    if not places:
+        raise SystemExit(f"no sketches in {given.out}: run this without --many first")
+    sketches = [Sketch.load(path) for path in sorted(places[0].iterdir())]
+    longest = max(len(one.fine) + len(one.coarse) for one in sketches)
+    noise = np.random.default_rng(0).integers(-12, 13, (longest + 9973, sketches[0].coarse.shape[1]), np.int8)
 
     def noisy(number: int) -> Sketch:
-        one, chance = sketches[number % len(sketches)], np.random.default_rng(number)
+        one, start = sketches[number % len(sketches)], 7919 * number % 9973
 
         def moved(vectors: Ints) -> Ints:
-            noise = chance.integers(-12, 13, vectors.shape, np.int8)
-            return np.clip(vectors.astype(np.int16) + noise, -127, 127).astype(np.int8)
+            return np.clip(vectors, -115, 115) + noise[start : start + len(vectors)]
 
         return replace(one, coarse=moved(one.coarse), fine=moved(one.fine))
 

@@ -42,7 +42,7 @@ class Weights(NamedTuple):
     words: float
 
 
-WEIGHTS = Weights(1.0, 1.0, 1.0)
+WEIGHTS = Weights(10.0, 7.0, 15.0)  # learnt on validation questions by benchmarks/folder.py
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,27 +243,29 @@ def vectors_of(tree: SegmentTree, scales: tuple[int, ...]) -> tuple[Ints, Ints]:
 def node_blocks(tree: SegmentTree, scales: tuple[int, ...]) -> Iterator[tuple[Floats, list[Floats]]]:
     """Return nodes (m, D) of length 1 at the model's coarsest scale, each with its children, some at a time.
 
-    Padding is left out. The tree of a long document has coarser scales above those of the model.
+    Padding is left out. The tree of a long document has coarser scales above those of the model. Nodes whose children
+    are single tokens have none here.
     """
     depth = tree.scales.index(scales[0])
     for first in range(0, tree.means.shape[1], ROOTS):
-        nodes, start, stop = tree.means[0, first : first + ROOTS], first, first + ROOTS
-        for step in range(depth + 1 if len(scales) > 2 else depth):
-            fan_out = tree.fan_outs[step]
-            if step == depth:
-                parents = nodes
-            start, stop = start * fan_out, stop * fan_out
-            nodes = (nodes[:, None] - siblings(tree.differences[step][:, start:stop], fan_out)[0]).flatten(0, 1)
-        if len(scales) <= 2:  # the finer scale is single tokens
-            real = tree.counts[depth][0, start:stop] > 0
-            own = unit(nodes[real].float().cpu().numpy())
-            yield own, [own[:0]] * len(own)
-            continue
-        real = tree.counts[depth + 1][0, start:stop].unflatten(0, (-1, fan_out)) > 0
-        children = unit(nodes.float().cpu().numpy()).reshape(len(parents), fan_out, -1)
-        there = real.any(1).cpu().numpy()
-        kept = [some[own] for some, own in zip(children, real.cpu().numpy(), strict=True)]
-        yield unit(parents.float().cpu().numpy())[there], [own for own, any_ in zip(kept, there, strict=True) if any_]
+        nodes, real = nodes_below(tree, first, depth)
+        families = [nodes[:0]] * len(nodes)
+        if len(scales) > 2:
+            children, known = nodes_below(tree, first, depth + 1)
+            each = children.reshape(len(nodes), -1, nodes.shape[1])
+            families = [own[there] for own, there in zip(each, known.reshape(len(nodes), -1), strict=True)]
+        yield nodes[real], [own for own, is_real in zip(families, real, strict=True) if is_real]
+
+
+def nodes_below(tree: SegmentTree, first: int, depth: int) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return the nodes (m, D) of a scale below `ROOTS` roots from the first one, and which are no padding (m,)."""
+    nodes, start = tree.means[0, first : first + ROOTS], first
+    for step, fan_out in enumerate(tree.fan_outs[:depth]):
+        start *= fan_out
+        differences = tree.differences[step][:, start : start + len(nodes) * fan_out]
+        nodes = (nodes[:, None] - siblings(differences, fan_out)[0]).flatten(0, 1)
+    real = tree.counts[depth][0, start : start + len(nodes)] > 0
+    return unit(nodes.float().cpu().numpy()), real.cpu().numpy()
 
 
 def element(tree: SegmentTree, number: int) -> SegmentTree:
