@@ -146,7 +146,7 @@ sys.exit(main({arguments!r}))
         ("documents.finding", "write_whole", 2),  # between two sketches
         ("documents.finding", "force", 3),  # between two arrays of the catalogue
         ("fleet.collection", "write_whole", 1),  # the catalogue is whole, but nothing names it
-        ("fleet.collection.shutil", "rmtree", 1),  # two catalogues are there
+        ("fleet.collection", "remove_others", 1),  # two catalogues are there
     ],
 )
 def test_a_kill_leaves_the_catalogue_of_before_or_the_new_one(
@@ -159,14 +159,12 @@ def test_a_kill_leaves_the_catalogue_of_before_or_the_new_one(
         (folder / f"{seed}.txt").write_text(small_model.text(90, seed))
     after = expected(folder, model)
     script = KILLED.format(module=module, name=name, at=at, arguments=["index", str(folder), "--model", model])
-    if module.endswith("shutil"):
-        script = script.replace("import vcc.fleet.collection.shutil as module", "import shutil as module")
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     kept = kept_collection(str(folder), model, DEFAULT_READ_LIMITS)
     assert kept is not None
     scores = found(kept, model)
-    wanted = after if module.endswith("shutil") else before
+    wanted = after if name == "remove_others" else before
     assert scores == pytest.approx(wanted, abs=0.01)
     again = index(folder, model)
     assert found(again, model) == pytest.approx(after, abs=0.01)

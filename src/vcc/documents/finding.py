@@ -26,7 +26,7 @@ Ints = NDArray[np.integer]
 NewArray = Callable[[str, tuple[int, ...], Any], Any]  # name, shape, dtype
 
 LEVELS = 127  # of 8 bits with a sign
-FINE_KEPT = 2  # of the 16-token nodes in a node of 128: those that differ most from it, which its mean hides
+FINE_KEPT = 3  # of the 16-token nodes in a node of 128: those that differ most from it, which its mean hides
 PASSAGE = 128  # tokens whose words are counted together
 SATURATION = 1.2  # BM25's k1: how soon repetitions of a word stop counting. Passages are equally long: there is no b.
 ROOTS = 256  # nodes of the coarsest scale that are taken from a tree at a time

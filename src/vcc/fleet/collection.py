@@ -21,13 +21,13 @@ from vcc.documents.finding import Catalogue, Sketch, question_vectors
 from vcc.documents.store import Store
 from vcc.documents.text import Text
 from vcc.errors import DocumentError, UsageError
-from vcc.files import write_whole
+from vcc.files import one_at_a_time, write_whole
 from vcc.fleet.job import Doing, Job, sketch_path
 from vcc.fleet.shards import Shards
 from vcc.fleet.sources import Item
 
 DAMAGED = (OSError, EOFError, ValueError, KeyError)
-ABOUT, CATALOGUE = "collection.json", "catalogue-"
+ABOUT, CATALOGUE, LOCK = "collection.json", "catalogue-", "lock"
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,11 @@ class Collection:
     def build(self, job: Job, items: Sequence[Item], shards: Shards) -> int:
         """Put the catalogue together from the sketches of `items`; return its bytes. Documents that failed are not in
         it. If nothing has changed, the one that is there stays."""
+        with one_at_a_time(self.folder / LOCK):
+            self._build(job, items, shards)
+        return self.catalogue.size
+
+    def _build(self, job: Job, items: Sequence[Item], shards: Shards) -> None:
         made = {row["document"]: row["place"] for row in shards.rows(items) if row["kind"] is None}
         documents = [(item, made[item.name]) for item in items if item.name in made]
         if not documents:
@@ -89,10 +94,7 @@ class Collection:
         write_whole(self.folder / ABOUT, json.dumps(about))
         vars(self).pop("about", None)
         vars(self).pop("catalogue", None)
-        for left in self.folder.glob(f"{CATALOGUE}*"):  # of runs before, also of one that was killed
-            if left.name != about["catalogue"]:
-                shutil.rmtree(left, ignore_errors=True)
-        return self.catalogue.size
+        remove_others(self.folder, about["catalogue"])
 
     def _sketch_again(self, job: Job, documents: Sequence[tuple[Item, str]]) -> None:
         """Sketches that were removed since."""
@@ -134,6 +136,13 @@ class Collection:
             except (DocumentError, OSError):
                 continue  # gone, or broken by now
             yield Answered(hit.item.name, text, doing.document(text).ask_all([question], top)[0], hit.score)
+
+
+def remove_others(folder: Path, kept: str) -> None:
+    """Remove the catalogues of runs before, also of one that was killed."""
+    for left in folder.glob(f"{CATALOGUE}*"):
+        if left.name != kept:
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def best_answers(found: Sequence[Answered], top: int) -> list[tuple[Answer, Answered]]:
