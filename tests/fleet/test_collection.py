@@ -81,6 +81,7 @@ def test_find_reads_a_folder_that_was_not_indexed(model: str, tmp_path: Path, ca
     assert {one["document"]: one["match"] for one in listed} == pytest.approx(expected(folder, model), abs=0.01)
     assert main(["find", str(folder), QUESTION, "--top", "0"]) == 2
     assert main(["find", str(folder), " ", "--model", model]) == 2
+    assert main(["find", str(folder / "0.txt"), QUESTION, "--model", model]) == 2
 
 
 def test_files_that_come_change_and_go_are_followed(
