@@ -33,7 +33,17 @@ from numpy.typing import NDArray
 from benchmarks.folder_data import Folder, load_folder
 from vcc.data.features import tokenize_text
 from vcc.documents.asker import Asker
-from vcc.documents.finding import WEIGHTS, Catalogue, Sketch, Weights, element, question_vectors, vectors_of, words_of
+from vcc.documents.finding import (
+    WEIGHTS,
+    Catalogue,
+    Sketch,
+    Weights,
+    element,
+    question_vectors,
+    vectors_of,
+    weights_of,
+    words_of,
+)
 from vcc.documents.formats.read import read_data
 from vcc.documents.ranking import batches
 from vcc.documents.shipped import load_asker
@@ -105,11 +115,11 @@ def measured(given: argparse.Namespace) -> dict[str, Any]:
         weights = learnt(parts[learnt_on], right[learnt_on])
         start = time.perf_counter()
         for vector, own in zip(vectors, ids, strict=True):
-            catalogue.find(vector, own, 10)
+            catalogue.find(vector, own, 10, weights_of(asker))
         seconds = encoding + time.perf_counter() - start
         add(f"{name}, vectors", parts[..., :2].sum(-1), seconds, catalogue.size)
         add(f"{name}, words", parts[..., 2], seconds, catalogue.size)
-        add(f"{name}, weights as they are", parts @ np.array(WEIGHTS), seconds, catalogue.size)
+        add(f"{name}, weights as they are", parts @ np.array(weights_of(asker)), seconds, catalogue.size)
         add(f"{name}, weights learnt", parts @ np.array(weights), seconds, catalogue.size)
         rows[f"{name}, weights learnt"]["weights"] = [round(float(weight), 2) for weight in weights]
         if given.read:
@@ -287,7 +297,7 @@ def simulated(given: argparse.Namespace) -> dict[str, Any]:
         vector = one.coarse[0].astype(np.float32) + chance.normal(0, 20, one.coarse.shape[1])
         words = chance.choice(one.words, 12)
         start = time.perf_counter()
-        catalogue.find(vector / np.linalg.norm(vector), words, 10)
+        catalogue.find(vector / np.linalg.norm(vector), words, 10, WEIGHTS)
         seconds.append(time.perf_counter() - start)
     return {
         "documents": len(catalogue),

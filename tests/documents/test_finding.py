@@ -9,7 +9,17 @@ from tests.documents import small_model
 from vcc.core.tree import SegmentTree
 from vcc.documents import finding
 from vcc.documents.asker import Asker
-from vcc.documents.finding import Catalogue, Sketch, Weights, element, question_vectors, vectors_of, words_of
+from vcc.documents.finding import (
+    WEIGHTS,
+    Catalogue,
+    Sketch,
+    Weights,
+    element,
+    question_vectors,
+    vectors_of,
+    weights_of,
+    words_of,
+)
 from vcc.documents.formats.read import read_data
 from vcc.documents.index import DiskIndex, MemoryIndex
 from vcc.documents.ranking import MOST_READ, relevance, worth_reading
@@ -103,7 +113,14 @@ def test_a_match_is_the_weighted_sum_of_all_three(asker: Asker, monkeypatch: pyt
     assert [match.number for match in found] == np.argsort(-total).tolist()
     assert [match.score for match in found] == pytest.approx(sorted(total, reverse=True))
     monkeypatch.setattr(finding, "SHORTLIST", 2)
-    assert len(catalogue.find(vector, ids, 1)) == 1
+    assert len(catalogue.find(vector, ids, 1, WEIGHTS)) == 1
+
+
+def test_a_model_may_name_its_own_weights() -> None:
+    asker = small_model.asker()
+    assert weights_of(asker) == WEIGHTS
+    asker.model.config.finding_weights = [1, 2, 3]
+    assert weights_of(asker) == Weights(1, 2, 3)
 
 
 def test_files_hold_what_memory_holds(asker: Asker, tmp_path: Path) -> None:
@@ -148,7 +165,7 @@ def test_relevance_is_that_of_a_catalogue_of_the_texts(asker: Asker) -> None:
     some = texts()
     catalogue = Catalogue.of([Sketch.of(index, asker) for index in indexes(asker)])
     [vector], ids = question_vectors(asker, [QUESTION]), asker.qa.ids_of(QUESTION)
-    expected = {match.number: match.score for match in catalogue.find(vector, ids, 99)}
+    expected = {match.number: match.score for match in catalogue.find(vector, ids, 99, WEIGHTS)}
     found = relevance(asker, QUESTION, [some[0], "", *some[1:]])
     assert found[1] == 0 and relevance(asker, QUESTION, []) == []
     assert [found[0], *found[2:]] == pytest.approx([expected[n] for n in range(len(some))], abs=0.02)

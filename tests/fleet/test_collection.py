@@ -15,7 +15,7 @@ from tests.fleet.collections import contracts
 from vcc.cli import main
 from vcc.commands.shared.collection import kept_collection
 from vcc.commands.shared.documents import DEFAULT_READ_LIMITS
-from vcc.documents.finding import Catalogue, Sketch, question_vectors
+from vcc.documents.finding import WEIGHTS, Catalogue, Sketch, question_vectors
 from vcc.documents.formats.read import read_text
 from vcc.documents.shipped import load_asker
 from vcc.errors import UsageError
@@ -50,7 +50,7 @@ def expected(folder: Path, model: str) -> dict[str, float]:
     asker, files = load_asker(model), sorted(folder.glob("*.txt"))
     catalogue = Catalogue.of([Sketch.of(asker.index(read_text(file)), asker) for file in files])
     [vector], ids = question_vectors(asker, [QUESTION]), asker.qa.ids_of(QUESTION)
-    return {files[match.number].name: match.score for match in catalogue.find(vector, ids, 99)}
+    return {files[match.number].name: match.score for match in catalogue.find(vector, ids, 99, WEIGHTS)}
 
 
 def found(collection: Collection, model: str) -> dict[str, float]:

@@ -9,7 +9,7 @@ import pytest
 from tests.documents import small_model
 from tests.serve.running import Running, running
 from vcc.documents.document import Document
-from vcc.documents.finding import Catalogue, Sketch, question_vectors
+from vcc.documents.finding import WEIGHTS, Catalogue, Sketch, question_vectors
 from vcc.documents.formats.read import read_data
 from vcc.documents.shipped import load_asker
 
@@ -31,7 +31,7 @@ def expected(texts: dict[str, str], model: str) -> dict[str, float]:
     asker = load_asker(model)
     sketches = [Sketch.of(asker.index(read_data(text.encode(), "a.txt")), asker) for text in texts.values()]
     [vector], ids = question_vectors(asker, [QUESTION]), asker.qa.ids_of(QUESTION)
-    return {list(texts)[match.number]: match.score for match in Catalogue.of(sketches).find(vector, ids, 99)}
+    return {list(texts)[match.number]: match.score for match in Catalogue.of(sketches).find(vector, ids, 99, WEIGHTS)}
 
 
 def matches(client: httpx.Client) -> dict[str, float]:

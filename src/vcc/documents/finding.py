@@ -42,7 +42,16 @@ class Weights(NamedTuple):
     words: float
 
 
-WEIGHTS = Weights(10.0, 7.0, 15.0)  # learnt on validation questions by benchmarks/folder.py
+# Nodes of a model that was not trained for finding say less than words. One that was names its own weights in its
+# configuration, as benchmarks/folder.py has learnt them.
+WEIGHTS = Weights(2.0, 2.0, 15.0)
+SETTING = "finding_weights"
+
+
+def weights_of(asker: Asker) -> Weights:
+    """Return how much the three scores count with a model."""
+    own = getattr(asker.model.config, SETTING, None)
+    return WEIGHTS if own is None else Weights(*map(float, own))
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +144,7 @@ class Catalogue:
         """Return the catalogue in a folder; large arrays are mapped, not read."""
         return cls(**{field.name: mapped(folder / f"{field.name}.npy") for field in fields(cls)})
 
-    def find(self, vector: Floats, question: Ints, top: int, weights: Weights = WEIGHTS) -> list[Match]:
+    def find(self, vector: Floats, question: Ints, top: int, weights: Weights) -> list[Match]:
         """Return the documents that match a question best, by its vector (D,) and its tokens, best first.
 
         Coarse nodes and words of all documents are compared, fine nodes only of the best `SHORTLIST` by these.

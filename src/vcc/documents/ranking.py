@@ -7,7 +7,7 @@ import torch
 
 from vcc.data.features import tokenize_text
 from vcc.documents.asker import Asker
-from vcc.documents.finding import Catalogue, Ints, Sketch, element, question_vectors, vectors_of, words_of
+from vcc.documents.finding import Catalogue, Ints, Sketch, element, question_vectors, vectors_of, weights_of, words_of
 from vcc.qa.words import best_matches
 
 MOST_READ = 4096  # tokens of a text that the model reads; of a longer one, the passages that share the question's words
@@ -31,7 +31,8 @@ def relevance(asker: Asker, question: str, texts: Sequence[str]) -> list[float]:
         for at, number in enumerate(batch):
             sketches[number] = Sketch(*vectors_of(element(tree, at), qa.config.scales), *words_of(ids[number]))
     catalogue = Catalogue.of([sketches[number] for number in there])
-    for match in catalogue.find(question_vectors(asker, [question])[0], asked, len(there)):
+    [vector] = question_vectors(asker, [question])
+    for match in catalogue.find(vector, asked, len(there), weights_of(asker)):
         scores[there[match.number]] = match.score
     return scores
 

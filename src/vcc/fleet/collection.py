@@ -17,7 +17,7 @@ from typing import Any
 
 from vcc.documents.answer import Answer, Reply
 from vcc.documents.asker import Asker
-from vcc.documents.finding import Catalogue, Sketch, question_vectors
+from vcc.documents.finding import Catalogue, Sketch, question_vectors, weights_of
 from vcc.documents.store import Store
 from vcc.documents.text import Text
 from vcc.errors import DocumentError, UsageError
@@ -124,8 +124,8 @@ class Collection:
     def find(self, asker: Asker, question: str, documents: int) -> list[Hit]:
         """Return the documents that match a question best, best first."""
         vector, ids = question_vectors(asker, [question])[0], asker.qa.ids_of(question)
-        listed = self.about["documents"]
-        return [Hit(Item(**listed[match.number]), match.score) for match in self.catalogue.find(vector, ids, documents)]
+        found, listed = self.catalogue.find(vector, ids, documents, weights_of(asker)), self.about["documents"]
+        return [Hit(Item(**listed[match.number]), match.score) for match in found]
 
     def answers_to(self, question: str, asker: Asker, job: Job, top: int, documents: int) -> Iterator[Answered]:
         """Ask the best documents; one that has changed since it was indexed is read again."""

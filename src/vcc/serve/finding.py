@@ -6,7 +6,7 @@ from pathlib import Path
 from fastapi import APIRouter
 from fastapi.concurrency import run_in_threadpool
 
-from vcc.documents.finding import Catalogue, Sketch, question_vectors
+from vcc.documents.finding import Catalogue, Sketch, question_vectors, weights_of
 from vcc.documents.index import Index
 from vcc.serve import schemas
 from vcc.serve.engine import Engine
@@ -43,7 +43,7 @@ class Finder:
             return []
         with self.engine.turns.urgent():
             [vector] = question_vectors(asker, [question])
-        matches = catalogue.find(vector, asker.qa.ids_of(question), top)
+        matches = catalogue.find(vector, asker.qa.ids_of(question), top, weights_of(asker))
         known = {entry.id: entry for entry in library.all()}
         return [(known[ids[one.number]], one.score) for one in matches if ids[one.number] in known]
 
