@@ -242,7 +242,6 @@ def test_deleting_a_document_opens_no_other(engine: Any, monkeypatch: pytest.Mon
 def test_a_collection_reads_each_document_once(
     kind: str, model: str, place: Path, reads: list[int], capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("usearch")
     monkeypatch.setattr("vcc.commands.shared.collection.default_workers", lambda: 0)  # in this process
     (place / "in").mkdir()
     for seed in range(3):

@@ -19,6 +19,7 @@ COMMANDS = {
     "extract": "vcc.commands.extract:extract",
     "verify": "vcc.commands.verify:verify",
     "index": "vcc.commands.index:index",
+    "find": "vcc.commands.find:find",
     "see": "vcc.commands.see:see",
     "serve": "vcc.commands.serve:serve",
     "mcp": "vcc.commands.mcp:mcp",

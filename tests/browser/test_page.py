@@ -157,6 +157,20 @@ def test_the_highlight_lies_over_the_right_words(tab: Tab, address: str) -> None
     assert 2 <= len(drawn) <= 4  # lines; how many depends on the fonts of the machine
 
 
+def test_an_answer_is_found_among_all_documents(tab: Tab, address: str) -> None:
+    tab.service.upload(b"The heron stands in the shallow water and waits for fish. " * 20, "heron.txt")
+    page = tab.page
+    page.goto(tab.service.address)
+    page.get_by_label("Find in all documents").fill(QUESTION)
+    page.keyboard.press("Enter")
+    first = page.locator("#found li").first
+    assert "contract <b>.pdf" in first.inner_text() and "New Hampshire" in first.inner_text()
+    first.get_by_role("button").click()
+    page.locator(".box").first.wait_for()
+    assert "d=" in page.url and "s=" in page.url
+    assert page.locator("#found li").filter(has_text="heron.txt").count() == 1, "it matches less, and is listed after"
+
+
 def test_a_reload_and_a_second_tab_show_the_same_document(tab: Tab, address: str) -> None:
     tab.page.goto(address)
     tab.page.locator(".box").first.wait_for()

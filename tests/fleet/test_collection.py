@@ -1,70 +1,172 @@
-"""The nodes of all documents find the documents that answer; those are asked as any document is."""
+"""A folder is indexed, found in and asked; files that come, change and go are followed; kills leave what was there."""
 
+import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.documents import small_model
 from tests.fleet.collections import contracts
 from vcc.cli import main
-from vcc.core.score import vip_similarity
-from vcc.documents.asker import Asker
+from vcc.commands.shared.collection import kept_collection
+from vcc.commands.shared.documents import DEFAULT_READ_LIMITS
+from vcc.documents.finding import WEIGHTS, Catalogue, Sketch, question_vectors
 from vcc.documents.formats.read import read_text
 from vcc.documents.shipped import load_asker
-from vcc.documents.store import default_store
-from vcc.encode import in_windows
-from vcc.fleet.collection import Collection, question_vector
-from vcc.fleet.sources import find_items
-from vcc.fleet.words import WordTable
+from vcc.errors import UsageError
+from vcc.fleet.collection import Collection
 
-pytest.importorskip("usearch")
+QUESTION = "w1 w2 ?"
 
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("vcc.commands.shared.collection.default_workers", lambda: 0)  # in this process
     return small_model.saved(tmp_path / "model")
 
 
-def test_a_folder_is_indexed_searched_and_asked(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def texts(folder: Path, number: int) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for seed in range(number):
+        (folder / f"{seed}.txt").write_text(small_model.text(60 + 40 * seed, seed))
+    return folder
+
+
+def index(folder: Path, model: str) -> Collection:
+    assert main(["index", str(folder), "--model", model]) == 0
+    found = kept_collection(str(folder), model, DEFAULT_READ_LIMITS)
+    assert found is not None
+    return found
+
+
+def expected(folder: Path, model: str) -> dict[str, float]:
+    """Of a catalogue that is made anew of what the folder holds."""
+    asker, files = load_asker(model), sorted(folder.glob("*.txt"))
+    catalogue = Catalogue.of([Sketch.of(asker.index(read_text(file)), asker) for file in files])
+    [vector], ids = question_vectors(asker, [QUESTION]), asker.qa.ids_of(QUESTION)
+    return {files[match.number].name: match.score for match in catalogue.find(vector, ids, 99, WEIGHTS)}
+
+
+def found(collection: Collection, model: str) -> dict[str, float]:
+    return {hit.item.name: hit.score for hit in collection.find(load_asker(model), QUESTION, 99)}
+
+
+def test_a_folder_is_indexed_found_in_and_asked(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = contracts(tmp_path / "in", 6, 1)
-    assert main(["index", str(folder), "--model", model, "--workers", "1"]) == 0
-    told = capsys.readouterr().err
-    assert "7 documents" in told and "1 errors (1 document)" in told and "nodes to search" in told
-    (place,) = (tmp_path / "cache" / "vcc" / "collections").iterdir()
-    asker, collection = load_asker(model), Collection(place)
-    hits = collection.find(asker, "w1 w2 ?", 6)
-    assert {Path(hit.item.name).name: hit.score for hit in hits} == pytest.approx(by_hand(folder, asker, "w1 w2 ?"))
+    collection = index(folder, model)
+    printed = capsys.readouterr().err
+    assert "7 documents" in printed and "1 errors (1 document)" in printed and "catalogue of 6 documents" in printed
+    hits = collection.find(load_asker(model), QUESTION, 6)
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
-    assert main(["ask", str(folder), "w1 w2 ?", "--model", model, "--documents", "2", "--top", "9"]) == 0
+    assert main(["ask", str(folder), QUESTION, "--model", model, "--documents", "2", "--top", "9"]) == 0
     shown = capsys.readouterr().out
     assert "asked the best 2 of 6 documents" in shown and hits[0].item.name in shown.replace("\n", "")
-    assert main(["index", str(folder), "--model", model, "--workers", "1"]) == 0  # nothing is left to do
+    assert main(["find", str(folder), QUESTION, "--model", model, "--top", "4", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["documents"]
+    assert [one["document"] for one in listed] == [hit.item.name for hit in hits[:4]]
+    index(folder, model)  # nothing is left to do
     assert "0 documents in" in capsys.readouterr().err
 
 
-def by_hand(folder: Path, asker: Asker, question: str) -> dict[str, float]:
-    """Of each document 1 / (60 + its place, from 0) by the cosine of its best node, and the same by its words."""
-    vector = question_vector(asker, question)
-    items = find_items([str(folder / "a"), str(folder / "b")]).items
-    indexes = [asker.index(read_text(item.path.removeprefix("file://"))) for item in items]
-    means = [index.tree.means[0].numpy() for index in indexes]
-    cosines = [float((some @ vector / np.linalg.norm(some, axis=1)).max()) for some in means]
-    by_words = WordTable.of(index.ids for index in indexes).best(asker.qa.ids_of(question), 99)
-    scores = dict.fromkeys(range(len(items)), 0.0)
-    for ranking in (sorted(scores, key=lambda n: -cosines[n]), by_words):
-        for place, number in enumerate(ranking):
-            scores[number] += 1 / (60 + place)
-    return {items[number].name: score for number, score in scores.items()}
+def test_find_reads_a_folder_that_was_not_indexed(model: str, tmp_path: Path, capsys: Any) -> None:
+    folder = texts(tmp_path / "in", 3)
+    assert main(["find", str(folder), QUESTION, "--model", model, "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["documents"]
+    assert {one["document"]: one["match"] for one in listed} == pytest.approx(expected(folder, model), abs=0.01)
+    assert main(["find", str(folder), QUESTION, "--top", "0"]) == 2
+    assert main(["find", str(folder), " ", "--model", model]) == 2
+    assert main(["find", str(folder / "0.txt"), QUESTION, "--model", model]) == 2
 
 
-def test_nodes_come_in_the_order_in_which_the_model_opens_them(model: str) -> None:
-    asker = load_asker(model)
-    tree = asker.index(small_model.document()).tree
-    means = tree.means[0].numpy()
-    cosines = means @ question_vector(asker, "w5 w9 ?") / np.linalg.norm(means, axis=1)
-    qa = asker.qa
-    vips = in_windows(qa.host, qa.vips([qa.ids_of("w5 w9 ?")]), qa.config.resolved(qa.host.num_layers))
-    assert np.argsort(-cosines).tolist() == vip_similarity(vips, tree.roots())[0].argsort(descending=True).tolist()
-    assert default_store().folder.name == "indexes"
+def test_files_that_come_change_and_go_are_followed(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = texts(tmp_path / "in", 4)
+    index(folder, model)
+    (folder / "0.txt").unlink()
+    (folder / "1.txt").write_text(small_model.text(333, 77))
+    (folder / "new.txt").write_text(small_model.text(50, 78))
+    made: list[Path] = []
+    save = Sketch.save
+    monkeypatch.setattr(Sketch, "save", lambda self, path: (made.append(path), save(self, path)))
+    collection = index(folder, model)
+    assert len(made) == 2, "only what is new was sketched"
+    assert found(collection, model) == pytest.approx(expected(folder, model), abs=0.01)
+    before = collection.about["catalogue"]
+    os.utime(folder / "2.txt", (1, 1))  # another time, the same content
+    assert index(folder, model).about["catalogue"] == before and len(made) == 2
+    assert len(list(collection.folder.glob("catalogue-*"))) == 1, "the old catalogue is gone"
+
+
+def test_sketches_that_were_removed_are_made_again(model: str, tmp_path: Path) -> None:
+    folder = texts(tmp_path / "in", 2)
+    index(folder, model)
+    for sketch in (tmp_path / "cache" / "vcc" / "sketches").iterdir():
+        sketch.unlink()
+    (folder / "new.txt").write_text(small_model.text(50, 78))
+    assert found(index(folder, model), model) == pytest.approx(expected(folder, model), abs=0.01)
+
+
+def test_a_damaged_catalogue_says_so_and_is_made_again(model: str, tmp_path: Path) -> None:
+    folder = texts(tmp_path / "in", 2)
+    collection = index(folder, model)
+    (collection.folder / collection.about["catalogue"] / "coarse.npy").write_bytes(b"")
+    with pytest.raises(UsageError, match="run vcc index again"):
+        Collection(collection.folder).find(load_asker(model), QUESTION, 1)
+    assert found(index(folder, model), model) == pytest.approx(expected(folder, model), abs=0.01)
+
+
+KILLED = """
+import os, signal, sys
+import vcc.{module} as module
+real = module.{name}
+calls = 0
+def deadly(*given, **named):
+    global calls
+    calls += 1
+    if calls == {at}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(*given, **named)
+module.{name} = deadly
+import vcc.commands.shared.collection as shared
+shared.default_workers = lambda: 0
+from vcc.cli import main
+sys.exit(main({arguments!r}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "at"),
+    [
+        ("documents.finding", "write_whole", 2),  # between two sketches
+        ("documents.finding", "force", 3),  # between two arrays of the catalogue
+        ("fleet.collection", "write_whole", 1),  # the catalogue is whole, but nothing names it
+        ("fleet.collection", "remove_others", 1),  # two catalogues are there
+    ],
+)
+def test_a_kill_leaves_the_catalogue_of_before_or_the_new_one(
+    module: str, name: str, at: int, model: str, tmp_path: Path
+) -> None:
+    folder = texts(tmp_path / "in", 2)
+    index(folder, model)
+    before = expected(folder, model)
+    for seed in (7, 8):
+        (folder / f"{seed}.txt").write_text(small_model.text(90, seed))
+    after = expected(folder, model)
+    script = KILLED.format(module=module, name=name, at=at, arguments=["index", str(folder), "--model", model])
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    kept = kept_collection(str(folder), model, DEFAULT_READ_LIMITS)
+    assert kept is not None
+    scores = found(kept, model)
+    wanted = after if name == "remove_others" else before
+    assert scores == pytest.approx(wanted, abs=0.01)
+    again = index(folder, model)
+    assert found(again, model) == pytest.approx(after, abs=0.01)
+    assert len(list(again.folder.glob("catalogue-*"))) == 1

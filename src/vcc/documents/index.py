@@ -4,7 +4,6 @@ The length of the text chooses the kind; callers treat both alike. Each kind wri
 manifest belong to the store (`vcc.documents.store`).
 """
 
-import json
 import re
 import shutil
 import stat
@@ -19,7 +18,6 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from vcc.core.tree import SegmentTree, tree_from_parts, tree_parts
@@ -28,7 +26,7 @@ from vcc.documents.text import Text
 from vcc.encode import Watch
 from vcc.errors import DocumentError, Failure, UsageError
 from vcc.files import force, sha256_of
-from vcc.qa.long_tree import SHAPE, LongTree, best_spans_on_disk, read_long
+from vcc.qa.long_tree import LongTree, best_spans_on_disk, read_long
 from vcc.qa.model import Asked, Progress, QaModel, no_progress
 
 LONG = 2_000_000  # characters; above, a tree in memory and its copy for a question take gigabytes
@@ -248,20 +246,3 @@ def pieces_of(text: str) -> Iterator[tuple[int, str]]:
             end = max((blank.start() for blank in blanks), default=end)
         yield start, text[start:end]
         start = end
-
-
-def coarsest_means(folder: Path) -> Floats:
-    """(m, D) the coarsest means of an index in a folder, of either kind."""
-    if not (folder / TENSORS).exists():
-        shape = json.loads((folder / SHAPE).read_text(encoding="utf-8"))["shapes"][MEANS]
-        return np.fromfile(folder / MEANS, np.float32).reshape(shape)
-    with safe_open(folder / TENSORS, framework="np") as file:
-        return file.get_tensor(MEANS)[0]
-
-
-def token_ids(folder: Path) -> Ints:
-    """(n,) the tokens of an index in a folder, of either kind."""
-    if not (folder / TENSORS).exists():
-        return np.fromfile(folder / IDS, np.int32)
-    with safe_open(folder / TENSORS, framework="np") as file:
-        return file.get_tensor(IDS)

@@ -1,60 +1,60 @@
-"""How relevant whole texts are to a question, for reranking."""
+"""Rank texts by how well they match a question, without an index: for texts that are seen once."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from vcc.core.tree import SegmentTree
 from vcc.data.features import tokenize_text
 from vcc.documents.asker import Asker
-from vcc.encode import in_windows
+from vcc.documents.finding import Catalogue, Ints, Sketch, element, question_vectors, vectors_of, weights_of, words_of
+from vcc.qa.words import best_matches
 
-SATURATION, LENGTH = 1.2, 0.75  # BM25's k1 and b
-Floats = NDArray[np.floating]
-Ints = NDArray[np.integer]
+MOST_READ = 4096  # tokens of a text that the model reads; of a longer one, the passages that share the question's words
+STRETCH = 256  # tokens read around such a passage, which has 128
+IN_A_BATCH = 8192  # tokens
 
 
 @torch.inference_mode()
 def relevance(asker: Asker, question: str, texts: Sequence[str]) -> list[float]:
-    """Return a score from 0 to 1 for each text: how well its best node and its words match the question.
-
-    Every text is read whole. A text without a token scores 0.
-    """
-    wanted = asker.qa.ids_of(question)
-    documents = [tokenize_text(text, asker.tokenizer).ids for text in texts]
-    vector = question_vector(asker, wanted)
-    nodes = [best_node(asker.qa.read([ids]), vector) if len(ids) else 0.0 for ids in documents]
-    words = word_scores(wanted, documents)
-    best = max(words, default=0.0)
-    shares = [score / best if best else 0.0 for score in words]
-    return [(max(node, 0.0) + share) / 2 for node, share in zip(nodes, shares, strict=True)]
-
-
-def question_vector(asker: Asker, question: Ints) -> torch.Tensor:
-    """The mean of the question's tokens after the layers that run on windows, (D,)."""
-    qa = asker.qa
-    vips = in_windows(qa.host, qa.vips([question]), qa.config.resolved(qa.host.num_layers))
-    return (vips.hidden * vips.counts[..., None].to(vips.hidden.dtype)).sum(1)[0]
-
-
-def best_node(tree: SegmentTree, vector: torch.Tensor) -> float:
-    """The largest cosine of a vector and the means at the coarsest scale."""
-    means = tree.means[0]
-    return float(torch.cosine_similarity(means, vector.to(means)[None], dim=-1).max())
-
-
-def word_scores(question: Ints, documents: Sequence[Ints]) -> list[float]:
-    """BM25 of the question's tokens in each document."""
-    counts = [Counter(ids.tolist()) for ids in documents]
-    mean = max(sum(map(len, documents)) / max(len(documents), 1), 1)
-    scores = [0.0] * len(documents)
-    for token in set(question.tolist()):
-        holding = sum(token in own for own in counts)
-        rarity = float(np.log1p((len(documents) - holding + 0.5) / (holding + 0.5)))
-        for i, own in enumerate(counts):
-            relative = 1 - LENGTH + LENGTH * len(documents[i]) / mean
-            scores[i] += rarity * own[token] * (SATURATION + 1) / (own[token] + SATURATION * relative)
+    """Return how well each text matches a question: larger is better, and scores compare within one call."""
+    asked, qa = asker.qa.ids_of(question), asker.qa
+    ids = [tokenize_text(text, asker.tokenizer).ids for text in texts]
+    there = [number for number, own in enumerate(ids) if len(own)]  # a text without a word matches nothing
+    scores = [0.0] * len(texts)
+    if not there:
+        return scores
+    read = {number: worth_reading(ids[number], asked) for number in there}
+    sketches: dict[int, Sketch] = {}
+    for batch in batches(read):
+        tree = qa.read([read[number] for number in batch])
+        for at, number in enumerate(batch):
+            sketches[number] = Sketch(*vectors_of(element(tree, at), qa.config.scales), *words_of(ids[number]))
+    catalogue = Catalogue.of([sketches[number] for number in there])
+    [vector] = question_vectors(asker, [question])
+    for match in catalogue.find(vector, asked, len(there), weights_of(asker)):
+        scores[there[match.number]] = match.score
     return scores
+
+
+def worth_reading(ids: Ints, question: Ints) -> Ints:
+    """Return all tokens of a short text; of a long one those around its best matches with the question's words."""
+    if len(ids) <= MOST_READ:
+        return ids
+    chosen = np.zeros(len(ids), bool)
+    for span in best_matches(ids, [question], MOST_READ // 64)[0]:
+        first = max((span.first + span.last + 1 - STRETCH) // 2, 0)
+        if chosen.sum() + STRETCH > MOST_READ:
+            break
+        chosen[first : first + STRETCH] = True
+    return ids[chosen] if chosen.any() else ids[:MOST_READ]
+
+
+def batches(read: dict[int, Ints]) -> list[list[int]]:
+    """Return the numbers of texts of similar lengths together: a batch is as long as its longest text."""
+    found: list[list[int]] = []
+    for number in sorted(read, key=lambda number: (len(read[number]), number)):
+        if not found or (len(found[-1]) + 1) * len(read[number]) > IN_A_BATCH:
+            found.append([])
+        found[-1].append(number)
+    return found

@@ -1,50 +1,38 @@
-"""Search a collection for the documents that answer a question best, without reading each again.
+"""A folder that finds the right documents: a catalogue of all of them is searched, and the best ones are asked.
 
-The first stage ranks documents twice: by the cosine of the question and the coarsest nodes of their indexes, which
-`score="similarity"` also uses, in one memory-mapped vector index (usearch); and by the words shared with the question
-(`vcc.fleet.words`). The ranks are added up. In the second stage the best documents are asked like any other.
+When `vcc index` reads a document it also keeps a sketch of it, named by the hashes of its text and its model. The
+catalogue is put together from the sketches of the documents that are there now, in a folder of its own, and comes into
+use when `collection.json` names it. So a run that is killed leaves the catalogue of the run before, or none.
 """
 
 import hashlib
 import json
+import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-
-from vcc.documents.answer import Reply
+from vcc.documents.answer import Answer, Reply
 from vcc.documents.asker import Asker
-from vcc.documents.index import coarsest_means, token_ids
+from vcc.documents.finding import Catalogue, Sketch, question_vectors, weights_of
 from vcc.documents.store import Store
 from vcc.documents.text import Text
-from vcc.encode import in_windows
 from vcc.errors import DocumentError, UsageError
-from vcc.files import write_whole
-from vcc.fleet.job import Doing, Job
+from vcc.files import one_at_a_time, write_whole
+from vcc.fleet.job import Doing, Job, sketch_path
 from vcc.fleet.shards import Shards
 from vcc.fleet.sources import Item
-from vcc.fleet.words import WordTable
 
-if TYPE_CHECKING:
-    from usearch.index import Index as Vectors
-
-INSTALL = "pip install 'vcc-transformers[fleet]'"
-NODES, WORDS, ABOUT = "nodes.usearch", "words", "collection.json"
-EXACT = 300_000  # up to this many nodes, all are compared: fast and exact
-HELD_BACK = 60  # of reciprocal rank fusion: one first place must not outweigh two good ones
-NODES_A_DOCUMENT = 8  # found per requested document: the best documents have several good ones
-
-Floats = NDArray[np.floating]
+DAMAGED = (OSError, EOFError, ValueError, KeyError)
+ABOUT, CATALOGUE, LOCK = "collection.json", "catalogue-", "lock"
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A candidate document, by its number, with its ranks by nodes and by words."""
+    """A document that may answer, and how well it matches the question."""
 
     item: Item
     score: float
@@ -52,15 +40,16 @@ class Hit:
 
 @dataclass(frozen=True)
 class Answered:
-    """A document's reply to one question."""
+    """A document's answers to one question."""
 
     document: str
     text: Text
     reply: Reply
+    match: float  # how well the document matches the question
 
 
 def collection_folder(store: Store, source: str, job: Job) -> Path:
-    """The folder of a source's collection, for the model of a job."""
+    """Return where the collection of a source is kept, for the model of a job."""
     if store.folder is None:
         raise UsageError("no folder for the collection: set HOME or XDG_CACHE_HOME")
     place = str(Path(source).resolve()) if "://" not in source else source
@@ -69,94 +58,95 @@ def collection_folder(store: Store, source: str, job: Job) -> Path:
 
 @dataclass(frozen=True)
 class Collection:
-    """A collection in a folder: the list of its documents, and their nodes."""
+    """The folder of a collection: the list of its documents, and their catalogue."""
 
     folder: Path
 
     @property
     def exists(self) -> bool:
-        return (self.folder / ABOUT).is_file() and (self.folder / WORDS).is_dir()
+        return (self.folder / ABOUT).is_file()
 
     def build(self, job: Job, items: Sequence[Item], shards: Shards) -> int:
-        """Build it from the indexes of `items`, without failed documents; return the number of nodes."""
+        """Put the catalogue together from the sketches of `items`; return its bytes. Documents that failed are not in
+        it. If nothing has changed, the one that is there stays."""
+        with one_at_a_time(self.folder / LOCK):
+            self._build(job, items, shards)
+        return self.catalogue.size
+
+    def _build(self, job: Job, items: Sequence[Item], shards: Shards) -> None:
         made = {row["document"]: row["place"] for row in shards.rows(items) if row["kind"] is None}
-        documents = [(item, Path(job.store) / made[item.name]) for item in items if item.name in made]
-        vectors: Vectors | None = None
-        total = 0
-        for number, (_, path) in enumerate(documents):
-            nodes = unit(coarsest_means(path))
-            if vectors is None:
-                vectors = new_vectors(nodes.shape[1])
-            keys = (np.uint64(number) << np.uint64(32)) + np.arange(len(nodes), dtype=np.uint64)
-            vectors.add(keys, nodes, threads=1)
-            total += len(nodes)
-        if vectors is None:
+        documents = [(item, made[item.name]) for item in items if item.name in made]
+        if not documents:
             raise UsageError("no document could be read: there is nothing to search")
-        aside = self.folder / f".writing-{NODES}"
-        vectors.save(str(aside))
-        aside.replace(self.folder / NODES)
-        WordTable.of(token_ids(path) for _, path in documents).save(self.folder / WORDS)
-        about = {"nodes": total, "documents": [vars(item) for item, _ in documents]}
+        about = {"documents": [vars(item) for item, _ in documents], "places": [place for _, place in documents]}
+        before = self.about if self.exists else {}
+        if before.get("places") == about["places"] and self._is_whole(before):
+            about["catalogue"] = before["catalogue"]
+        else:
+            self._sketch_again(job, documents)
+            folder = Path(tempfile.mkdtemp(prefix=CATALOGUE, dir=self.folder))
+            try:
+                Catalogue.write(folder, lambda: (Sketch.load(sketch_path(job, place)) for _, place in documents))
+            except BaseException:  # Ctrl-C too
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
+            about["catalogue"] = folder.name
         write_whole(self.folder / ABOUT, json.dumps(about))
-        return total
+        vars(self).pop("about", None)
+        vars(self).pop("catalogue", None)
+        remove_others(self.folder, about["catalogue"])
+
+    def _sketch_again(self, job: Job, documents: Sequence[tuple[Item, str]]) -> None:
+        """Sketches that were removed since."""
+        gone = [item for item, place in documents if not sketch_path(job, place).exists()]
+        doing = Doing(job) if gone else None
+        for item in gone:
+            assert doing is not None
+            doing(item)
+
+    def _is_whole(self, about: dict[str, Any]) -> bool:
+        try:
+            return len(Catalogue.load(self.folder / about["catalogue"])) == len(about["documents"])
+        except DAMAGED:
+            return False
 
     @cached_property
     def about(self) -> dict[str, Any]:
         return json.loads((self.folder / ABOUT).read_text(encoding="utf-8"))
 
+    @cached_property
+    def catalogue(self) -> Catalogue:
+        try:
+            return Catalogue.load(self.folder / self.about["catalogue"])
+        except DAMAGED as error:
+            raise UsageError(f"{self.folder} is damaged ({error}): run vcc index again") from error
+
     def find(self, asker: Asker, question: str, documents: int) -> list[Hit]:
-        """The best-matching documents by nodes and by words, best first."""
-        vectors = mapped_vectors(self.folder / NODES)
-        wanted = min(documents * NODES_A_DOCUMENT, len(vectors))
-        found = vectors.search(question_vector(asker, question), wanted, exact=len(vectors) <= EXACT)
-        by_nodes = list(dict.fromkeys(key >> 32 for key in found.keys.tolist()))
-        by_words = WordTable.load(self.folder / WORDS).best(asker.qa.ids_of(question), wanted)
-        scores: dict[int, float] = {}
-        for ranking in (by_nodes, by_words):
-            for rank, number in enumerate(ranking):
-                scores[number] = scores.get(number, 0.0) + 1 / (HELD_BACK + rank)
-        listed = self.about["documents"]
-        hits = [Hit(Item(**listed[n]), score) for n, score in scores.items()]
-        return sorted(hits, key=lambda hit: (-hit.score, hit.item.name))[:documents]
+        """Return the documents that match a question best, best first."""
+        vector, ids = question_vectors(asker, [question])[0], asker.qa.ids_of(question)
+        found, listed = self.catalogue.find(vector, ids, documents, weights_of(asker)), self.about["documents"]
+        return [Hit(Item(**listed[match.number]), match.score) for match in found]
 
     def answers_to(self, question: str, asker: Asker, job: Job, top: int, documents: int) -> Iterator[Answered]:
-        """The replies of the best documents; one that has changed since indexing is read again."""
+        """Ask the best documents; one that has changed since it was indexed is read again."""
         doing = Doing(job)
         for hit in self.find(asker, question, documents):
             try:
                 text = doing.read(hit.item.fetch(job.limits), hit.item.file_name)
             except (DocumentError, OSError):
-                continue  # gone or broken since
-            yield Answered(hit.item.name, text, doing.document(text).ask_all([question], top)[0])
+                continue  # gone, or broken by now
+            yield Answered(hit.item.name, text, doing.document(text).ask_all([question], top)[0], hit.score)
 
 
-def question_vector(asker: Asker, question: str) -> Floats:
-    """The mean of the question's tokens after the layers that run on windows, of length 1: (D,)."""
-    qa = asker.qa
-    with torch.inference_mode():
-        vips = in_windows(qa.host, qa.vips([qa.ids_of(question)]), qa.config.resolved(qa.host.num_layers))
-        total = (vips.hidden * vips.counts[..., None].to(vips.hidden.dtype)).sum(1)[0]
-    return unit(total.float().cpu().numpy())
+def remove_others(folder: Path, kept: str) -> None:
+    """Remove the catalogues of runs before, also of one that was killed."""
+    for left in folder.glob(f"{CATALOGUE}*"):
+        if left.name != kept:
+            shutil.rmtree(left, ignore_errors=True)
 
 
-def unit(vectors: Floats) -> Floats:
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
-
-
-def new_vectors(width: int) -> "Vectors":
-    try:
-        from usearch.index import Index as Vectors
-    except ImportError as error:
-        raise UsageError(f"searching a collection needs usearch: {INSTALL}") from error
-    return Vectors(ndim=width, metric="cos", dtype="f16")
-
-
-def mapped_vectors(path: Path) -> "Vectors":
-    try:
-        from usearch.index import Index as Vectors
-    except ImportError as error:
-        raise UsageError(f"searching a collection needs usearch: {INSTALL}") from error
-    found = Vectors.restore(str(path), view=True)
-    if found is None:
-        raise UsageError(f"{path} is damaged: run vcc index again")
-    return found
+def best_answers(found: Sequence[Answered], top: int) -> list[tuple[Answer, Answered]]:
+    """Return the best answers of all documents: their scores are probabilities, so they compare across documents."""
+    every = [(answer, one) for one in found for answer in one.reply.answers]
+    every.sort(key=lambda pair: (-pair[0].score, -pair[1].match, pair[1].document, pair[0].start))
+    return every[:top]

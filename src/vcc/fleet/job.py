@@ -23,10 +23,13 @@ from vcc.fleet.sources import Item
 from vcc.fleet.table import Row, form_rows, rows_of
 
 if TYPE_CHECKING:
+    from vcc.documents.asker import Asker
     from vcc.documents.extract.fill import Form
+    from vcc.documents.index import Index
 
 log = logging.getLogger(__name__)
 FORMAT = 3  # raise it when the columns of a row, or their meaning, change
+SKETCHES = 1  # raise it when the arrays of a sketch change
 LIBRARIES = ("vcc-transformers", "torch", "transformers", "tokenizers", "pypdfium2", "markdown-it-py", "dateparser")
 
 
@@ -50,8 +53,10 @@ class Job:
         retry may raise them."""
         folder = default_model() if self.model is None else Path(self.model)
         files = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".safetensors", ".txt", ".model"))
+        sketches = {"sketches": SKETCHES} if self.doing == "index" else {}
         return {
             "format": FORMAT,
+            **sketches,
             "doing": self.doing,
             "model": {path.name: sha256_of(path) for path in files},
             "questions": [asdict(question) for question in self.questions],
@@ -138,6 +143,7 @@ class Doing:
             index = document.index()
             if index.folder is None:
                 raise DocumentError(item.name, f"its index cannot be stored in {job.store}")
+            self.keep_sketch(index, document.asker())
             return [about | {"tokens": index.tokens, "place": index.folder.name}]
         if job.doing == "extract":
             return list(form_rows(about | {"tokens": document.index().tokens}, job.questions, self.form(document)))
@@ -148,11 +154,26 @@ class Doing:
     def form(self, document: Document) -> "Form":
         return document.extract(json.loads(self.job.schema), self.job.threshold)
 
+    def keep_sketch(self, index: "Index", asker: "Asker") -> None:
+        """What finding needs of a document, beside its index; the same text is sketched once."""
+        from vcc.documents.finding import Sketch  # imports torch
+
+        assert index.folder is not None
+        path = sketch_path(self.job, index.folder.name)
+        if not path.exists():
+            Sketch.of(index, asker).save(path)
+
     def document(self, text: Text) -> Document:
         from vcc.documents.store import Store  # imports torch
 
         store = Store(Path(self.job.store), log.warning) if self.job.store else None
         return Document(text, self.job.model, store)
+
+
+def sketch_path(job: Job, place: str) -> Path:
+    """Where the sketch of a document is, whose index is called `place`. It outlives the index, which may make room for
+    others."""
+    return Path(job.store).parent / "sketches" / f"{place}.safetensors"
 
 
 @contextmanager

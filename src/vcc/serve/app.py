@@ -20,6 +20,7 @@ from vcc.errors import UsageError
 from vcc.serve import schemas
 from vcc.serve.doors import McpDoor, other_routes
 from vcc.serve.engine import Engine
+from vcc.serve.finding import find_routes
 from vcc.serve.forms import form_routes
 from vcc.serve.guard import Guard, fault_words
 from vcc.serve.library import NO_ROOM, FolderError, FullError, Library, UnknownDocumentError
@@ -69,6 +70,7 @@ def make_app(settings: ServiceSettings) -> Guard:
     app.include_router(other_routes(engine))
     door = McpDoor(app, engine)
     app.include_router(form_routes(engine))
+    app.include_router(find_routes(engine))
     add_watching(app, engine, metrics)
     add_errors(app)
     add_page(app)

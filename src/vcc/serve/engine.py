@@ -14,6 +14,7 @@ from vcc.data.features import tokenize_text
 from vcc.documents.answer import Reply
 from vcc.documents.document import Document
 from vcc.documents.formats.gate import Limits
+from vcc.documents.index import Index
 from vcc.documents.isolated import NoProcessError, ReadingError, end_children, read_isolated
 from vcc.documents.layer_view import LayerView
 from vcc.documents.review_table import Question, ReviewRow, row_of
@@ -57,6 +58,7 @@ class Engine:
         self.model_hash = model_hash(self.asker)
         self.open: OrderedDict[str, Document] = OrderedDict()
         self.replies: OrderedDict[tuple[str, str], Reply] = OrderedDict()
+        self.after_reading: list[Callable[[str, Index], None]] = []
         self.lock = threading.Lock()
         self.closed = False
         self.attempts: Counter[str] = Counter()  # at documents that met a fault of ours
@@ -127,7 +129,10 @@ class Engine:
         self.library.keep_text(id, text)
         with self.metrics.stage("indexing"), self.turns.patient(self._tells(id)) as progress:
             document = Document(text, self.settings.model, self.library.store)
-            tokens = document.index(progress=progress).tokens
+            index = document.index(progress=progress)
+        tokens = index.tokens
+        for keep in self.after_reading:
+            keep(id, index)
         self._opened(id, document)
         self.library.change(
             id,
@@ -263,7 +268,7 @@ class Engine:
         if self._has_index(id):
             self._reply(id, batch)
         else:
-            self.rereaders.submit(self._reply, id, batch, self._ready)
+            self.rereaders.submit(self._reply, id, batch, self.ready)
 
     def _reply(
         self, id: str, batch: Sequence[PendingQuestion], opened: Callable[[str], Document] | None = None
@@ -304,7 +309,7 @@ class Engine:
         except UnknownDocumentError:
             return True
 
-    def _ready(self, id: str) -> Document:
+    def ready(self, id: str) -> Document:
         """A document with its index, which is made again if it is gone, at low priority."""
         document = self.document(id)
         with self.turns.patient(lambda done, total: void(self.library.get(id))) as progress:
@@ -314,7 +319,7 @@ class Engine:
     def see(self, id: str, question: str) -> LayerView:
         try:
             with self._in_use(id):
-                document = self._ready(id)
+                document = self.ready(id)
                 with self.metrics.stage("seeing"), self.turns.urgent():
                     return document.see(question, TOP)[0]
         except Exception as error:
@@ -324,7 +329,7 @@ class Engine:
         """The row of one document; questions that people wait for go first between its steps."""
         try:
             with self._in_use(id):
-                document = self._ready(id)
+                document = self.ready(id)
                 replies: list[Reply] = []
                 for first in range(0, len(questions), A_STEP):
                     name = self.library.get(id).name  # or it was deleted

@@ -66,7 +66,7 @@ def form_routes(engine: Engine) -> APIRouter:
         await run_in_threadpool(ready_text, engine, id)
 
         def turn() -> Got:
-            document = engine._ready(id)
+            document = engine.ready(id)
             with engine.metrics.stage("asking"), engine.turns.urgent():
                 return work(document)
 

@@ -123,6 +123,34 @@ class AskRequest(StrictSchema):
     top: int = Field(3, ge=1, le=5, description="maximum answers per question")
 
 
+class FindRequest(StrictSchema):
+    question: str = Field(examples=["Which contracts end in 2031?"])
+    top: int = Field(10, ge=1, le=100, description="documents to list, at most")
+    ask: int = Field(5, ge=0, le=20, description="documents to ask, of those that match best")
+
+
+class MatchSchema(BaseModel):
+    """A document and how well it matches a question."""
+
+    id: str
+    name: str
+    match: float = Field(description="larger is better; compares within one question")
+
+
+class FoundAnswerSchema(AnswerSchema):
+    """An answer and the document that holds it."""
+
+    document: str
+    name: str
+
+
+class FoundSchema(BaseModel):
+    """The documents that match best, and the answers of all that were asked, best first."""
+
+    documents: list[MatchSchema]
+    answers: list[FoundAnswerSchema]
+
+
 class HeatmapRequest(StrictSchema):
     question: str
     cells: int = Field(200, ge=10, le=1000)

@@ -1,4 +1,4 @@
-"""Indexed folders: `vcc index FOLDER` reads each document once, `vcc ask FOLDER` asks the best-matching ones."""
+"""A folder whose documents are read once each: `vcc index` reads them, `vcc find` and `vcc ask` search them."""
 
 import os
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def index_job(model: str | None, reading: ReadLimits, store: "Store") -> "Job":
 
 
 def index_collection(source: str, model: str | None, reading: ReadLimits, fleet: FleetOptions, store: "Store") -> None:
-    """Index every document, and the nodes of all of them."""
+    """Read every document once, and catalogue them all."""
     from vcc.fleet.collection import Collection, collection_folder
     from vcc.fleet.run import Executor, estimate, run, work_folder
     from vcc.fleet.shards import Shards
@@ -46,13 +46,13 @@ def index_collection(source: str, model: str | None, reading: ReadLimits, fleet:
     table = collection.folder / "documents.parquet"
     with shown_progress() as report:
         tally = run(job, listing.items, table, Executor(workers, fleet.ray), fleet.retry, report)
-    nodes = collection.build(job, listing.items, Shards(work_folder(table)))
-    size = sum(file.stat().st_size for file in collection.folder.iterdir() if file.is_file())
-    remarks.print(f"{source}: {summary(tally)}; {nodes:,} nodes to search, {decimal(size)}", markup=False)
+    size = collection.build(job, listing.items, Shards(work_folder(table)))
+    number = len(collection.catalogue)
+    remarks.print(f"{source}: {summary(tally)}; catalogue of {number:,} documents, {decimal(size)}", markup=False)
 
 
 def kept_collection(source: str, model: str | None, reading: ReadLimits) -> "Collection | None":
-    """The collection that `vcc index` made of a folder, if any."""
+    """Return the collection that `vcc index` has made of a folder, or None."""
     if not (os.path.isdir(source) or "://" in source):
         return None
     from vcc.documents.store import default_store
@@ -74,31 +74,31 @@ def ask_collection(
     model: str | None,
     reading: ReadLimits,
 ) -> None:
-    """Print the best answers of the best-matching documents."""
+    """Print the best answers of the best documents: all answers compete by their scores."""
     from vcc.documents.store import default_store
+    from vcc.fleet.collection import best_answers
 
     asker, job = load_asker(model), index_job(model, reading, default_store())
-    console, told = Console(highlight=False), []
+    console, replies = Console(highlight=False), []
     for question in questions:
         found = list(collection.answers_to(question, asker, job, top, documents))
         if json:
-            told.append({"question": question, "documents": [as_json(one) for one in found]})
+            replies.append({"question": question, "documents": [as_json(one) for one in found]})
             continue
         console.print(question, style="bold", markup=False)
-        best = [(answer, one) for one in found for answer in one.reply.answers]
-        best.sort(key=lambda pair: (-pair[0].score, pair[1].document, pair[0].start))
-        for answer, one in best[:top]:
+        best = best_answers(found, top)
+        for answer, one in best:
             place = f"{one.document}, {answer.place}, score {answer.score:.2f}"
             console.print(f"  {' '.join(answer.text.split())}", markup=False, soft_wrap=True)
             console.print(f"    {place}", markup=False, soft_wrap=True, style="dim")
         if not best:
             console.print("  no sure answer in these documents", style="dim")
     if json:
-        print_json({"replies": told})
+        print_json({"replies": replies})
     else:
-        total = len(collection.about["documents"])
+        total = len(collection.catalogue)
         console.print(f"asked the best {min(documents, total):,} of {total:,} documents", style="dim")
 
 
 def as_json(one: "Answered") -> dict[str, Any]:
-    return {"document": one.document, **one.reply.as_dict()}
+    return {"document": one.document, "match": one.match, **one.reply.as_dict()}

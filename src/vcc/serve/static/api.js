@@ -29,6 +29,7 @@ export const remove = (id) => send(`/v1/documents/${id}`, { method: "DELETE" });
 export const text = (id) => send(`/v1/documents/${id}/text`);
 export const fileAddress = (id) => `/v1/documents/${id}/file`;
 export const ask = (id, questions) => post(`/v1/documents/${id}/ask`, { questions }).then((body) => body.replies);
+export const find = (question) => post("/v1/find", { question });
 export const heatmap = (id, question) => post(`/v1/documents/${id}/heatmap`, { question });
 export const span = (id, start, end) => send(`/v1/documents/${id}/span?start=${start}&end=${end}`);
 export const startReview = (ids, questions) => post("/v1/reviews", { documents: ids, questions });

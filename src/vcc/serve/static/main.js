@@ -3,6 +3,7 @@
 import * as answers from "./answers.js";
 import * as api from "./api.js";
 import { $, element, place, say, setPlace } from "./dom.js";
+import * as find from "./find.js";
 import * as review from "./review.js";
 import * as viewer from "./viewer.js";
 
@@ -141,6 +142,7 @@ async function begin() {
   showView(v === "review" ? "review" : "ask");
   for (const entry of await api.documents()) keep(entry);
   draw();
+  find.start(openAt, (id) => entries.has(id) && choose(entries.get(id)));
   review.start(() => (ticked.size ? [...ticked] : [...entries.values()].filter((one) => one.state === "ready").map((one) => one.id)), openAt);
   const [, start, end] = (s ?? "").match(/^(\d+)-(\d+)$/) ?? [];
   if (!d) return;

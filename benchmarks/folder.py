@@ -1,0 +1,316 @@
+"""Does a folder find the right document? One folder of real documents, questions that no model was trained on.
+
+Measured: how often the right document is first (R@1), among the first five (R@5), nDCG@10, milliseconds a question, and
+bytes a document. Beside the product: BM25 over documents, plain MiniLM over chunks of 150 words with a dot product, and
+the ranks of both added up. Questions are split in two by their documents: the weights of the product's three scores are
+learnt on one half, and every row is measured on the other.
+
+    python -m benchmarks.folder --data DATA --minilm FOLDER                                       # all documents: a GPU
+    python -m benchmarks.folder --data DATA --minilm FOLDER --documents 300 --questions 240 --longest 30000
+    python -m benchmarks.folder --data DATA --model FOLDER --read 5                         # then ask the best five
+    python -m benchmarks.folder --many 100000 --out out/folder     # the catalogue, repeated with noise: time and memory
+
+What models make of documents is kept under --out, by text and model, and is not made again.
+"""
+
+import argparse
+import hashlib
+import json
+import pickle
+import re
+import time
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from benchmarks.folder_data import Folder, load_folder
+from vcc.data.features import tokenize_text
+from vcc.documents.asker import Asker
+from vcc.documents.finding import (
+    WEIGHTS,
+    Catalogue,
+    Sketch,
+    Weights,
+    element,
+    question_vectors,
+    vectors_of,
+    weights_of,
+    words_of,
+)
+from vcc.documents.formats.read import read_data
+from vcc.documents.ranking import batches
+from vcc.documents.shipped import load_asker
+from vcc.documents.store import model_hash
+
+Floats = NDArray[np.floating]
+Ints = NDArray[np.integer]
+
+CHUNK = 150  # words: what fits into MiniLM's 256 tokens
+HELD_BACK = 60  # of reciprocal rank fusion
+SOME = 512  # documents read between two looks at what is kept
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="folder of the data sets")
+    parser.add_argument("--minilm", type=Path, help="folder of all-MiniLM-L6-v2")
+    parser.add_argument("--model", action="append", help="folder of a wrapped model; unless given, the bundled one")
+    parser.add_argument("--documents", type=int, default=10**9)
+    parser.add_argument("--questions", type=int, default=10**9)
+    parser.add_argument("--longest", type=int, default=10**9, help="characters of a document, at most")
+    parser.add_argument("--read", type=int, default=0, help="documents that are asked for each question")
+    parser.add_argument("--asked", type=int, default=10**9, help="with --read: questions, at most")
+    parser.add_argument("--many", type=int, default=0, help="documents of a simulation")
+    parser.add_argument("--out", type=Path, default=Path("out/folder"))
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    result = simulated(given) if given.many else measured(given)
+    print(json.dumps(result, indent=1))
+    name = "many" if given.many else "folder"
+    (given.out / f"{name}.json").write_text(json.dumps(result, indent=1))
+
+
+def sampled(given: argparse.Namespace) -> Folder:
+    path = given.out / f"sample-{given.documents}-{given.questions}-{given.longest}.pickle"
+    if not path.exists():
+        path.write_bytes(pickle.dumps(load_folder(given.data).sample(given.documents, given.questions, given.longest)))
+    return pickle.loads(path.read_bytes())
+
+
+def measured(given: argparse.Namespace) -> dict[str, Any]:
+    folder = sampled(given)
+    names = list(folder.texts)
+    right = np.array([names.index(asked.document) for asked in folder.asked])
+    learnt_on = np.array([zlib.crc32(asked.document.encode()) % 2 == 0 for asked in folder.asked])
+    questions = [asked.question for asked in folder.asked]
+    rows: dict[str, Any] = {}
+
+    def add(name: str, scores: Floats, seconds: float, size: float) -> None:
+        rows[name] = quality(scores[~learnt_on], right[~learnt_on])
+        rows[name] |= {"ms": round(1000 * seconds / len(questions), 1), "bytes": round(size / len(names))}
+
+    start = time.perf_counter()
+    words, size = bm25(list(folder.texts.values()), questions)
+    add("BM25", words, time.perf_counter() - start, size)
+    if given.minilm:
+        chunks, seconds, size = minilm(given, folder, questions)
+        add("MiniLM chunks", chunks, seconds, size)
+        add("both, ranks added", sum(1 / (HELD_BACK + ranks(one)) for one in (words, chunks)), seconds, size)
+    for place in given.model or [None]:
+        asker = load_asker(place)
+        name = f"VCC, {Path(place).name if place else 'bundled model'}"
+        catalogue = catalogued(asker, folder, given.out / "sketches" / model_hash(asker)[:16])
+        start = time.perf_counter()
+        vectors = np.concatenate([question_vectors(asker, [one]) for one in questions])
+        encoding = time.perf_counter() - start
+        ids = [asker.qa.ids_of(one) for one in questions]
+        parts = features(catalogue, vectors, ids)
+        weights = learnt(parts[learnt_on], right[learnt_on])
+        start = time.perf_counter()
+        for vector, own in zip(vectors, ids, strict=True):
+            catalogue.find(vector, own, 10, weights_of(asker))
+        seconds = encoding + time.perf_counter() - start
+        add(f"{name}, vectors", parts[..., :2].sum(-1), seconds, catalogue.size)
+        add(f"{name}, words", parts[..., 2], seconds, catalogue.size)
+        add(f"{name}, weights as they are", parts @ np.array(weights_of(asker)), seconds, catalogue.size)
+        add(f"{name}, weights learnt", parts @ np.array(weights), seconds, catalogue.size)
+        rows[f"{name}, weights learnt"]["weights"] = [round(float(weight), 2) for weight in weights]
+        if given.read:
+            rows[f"{name}, then read"] = read_best(given, folder, asker, parts @ np.array(weights), right, ~learnt_on)
+    tokens = sum(map(len, folder.texts.values())) / len(names)
+    return {
+        "documents": len(names),
+        "characters a document": round(tokens),
+        "questions": dict(Counter(a.kind for a, own in zip(folder.asked, learnt_on, strict=True) if not own)),
+        "rows": rows,
+    }
+
+
+def ranks(scores: Floats) -> Ints:
+    """Return the place of each document for each question, from 0."""
+    return (-scores).argsort(1, kind="stable").argsort(1, kind="stable")
+
+
+def quality(scores: Floats, right: Ints) -> dict[str, float]:
+    place = np.take_along_axis(ranks(scores), right[:, None], 1)[:, 0]
+    gain = np.where(place < 10, 1 / np.log2(place + 2), 0)
+    shares = {"R@1": place == 0, "R@5": place < 5, "nDCG@10": gain}
+    return {name: round(100 * float(share.mean()), 1) for name, share in shares.items()}
+
+
+def bm25(texts: Sequence[str], questions: Sequence[str], k1: float = 1.2, b: float = 0.75) -> tuple[Floats, int]:
+    """Return BM25 of whole documents over lower-case words, and the bytes of its rows."""
+    rows: dict[str, list[tuple[int, int]]] = {}
+    lengths = np.zeros(len(texts))
+    for number, text in enumerate(texts):
+        words = re.findall(r"\w+", text.lower())
+        lengths[number] = len(words)
+        for word, count in Counter(words).items():
+            rows.setdefault(word, []).append((number, count))
+    scores = np.zeros((len(questions), len(texts)))
+    relative = k1 * (1 - b + b * lengths / lengths.mean())
+    for own, question in zip(scores, questions, strict=True):
+        for word in set(re.findall(r"\w+", question.lower())) & rows.keys():
+            numbers, counts = np.array(rows[word]).T
+            rarity = np.log1p((len(texts) - len(numbers) + 0.5) / (len(numbers) + 0.5))
+            own[numbers] += rarity * counts * (k1 + 1) / (counts + relative[numbers])
+    return scores, 5 * sum(map(len, rows.values()))
+
+
+def minilm(given: argparse.Namespace, folder: Folder, questions: Sequence[str]) -> tuple[Floats, float, int]:
+    """Return the best dot product of each document's chunks, the seconds of all questions, and bytes of 32 bits."""
+    from transformers import AutoModel, AutoTokenizer
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    tokenizer = AutoTokenizer.from_pretrained(given.minilm)
+    model = AutoModel.from_pretrained(given.minilm).eval().float().to(device)
+
+    @torch.inference_mode()
+    def embedded(texts: Sequence[str], at_once: int) -> Floats:
+        made = []
+        for first in range(0, len(texts), at_once):
+            some = texts[first : first + at_once]
+            batch = tokenizer(some, padding=True, truncation=True, max_length=256, return_tensors="pt").to(device)
+            mask = batch["attention_mask"][..., None].float()
+            mean = (model(**batch).last_hidden_state * mask).sum(1) / mask.sum(1)
+            made.append(torch.nn.functional.normalize(mean, dim=1).cpu().numpy())
+        return np.concatenate(made)
+
+    first, chunks = [0], []
+    for text in folder.texts.values():
+        words = text.split()
+        chunks += [" ".join(words[at : at + CHUNK]) for at in range(0, max(len(words), 1), CHUNK)]
+        first.append(len(chunks))
+    key = hashlib.sha256("\0".join(chunks).encode()).hexdigest()[:16]
+    path = given.out / f"minilm-{key}.npy"
+    if not path.exists():
+        np.save(path, embedded(chunks, 256 if device.type == "cuda" else 16).astype(np.float16))
+    vectors = np.load(path).astype(np.float32)
+    start = time.perf_counter()
+    scores = [np.maximum.reduceat(vectors @ embedded([one], 1)[0], first[:-1]) for one in questions]
+    return np.stack(scores), time.perf_counter() - start, vectors.nbytes
+
+
+def catalogued(asker: Asker, folder: Folder, kept: Path) -> Catalogue:
+    """Return the catalogue of a folder; each text is read once, those of similar lengths in a batch."""
+    paths = [kept / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.safetensors" for text in folder.texts.values()]
+    missing = [(path, text) for path, text in zip(paths, folder.texts.values(), strict=True) if not path.exists()]
+    start, done = time.perf_counter(), 0
+    missing.sort(key=lambda one: len(one[1]))
+    for first in range(0, len(missing), SOME):
+        some = missing[first : first + SOME]
+        ids = {number: tokenize_text(text, asker.tokenizer).ids for number, (_, text) in enumerate(some)}
+        for batch in batches(ids):
+            with torch.inference_mode():
+                tree = asker.qa.read([ids[number] for number in batch])
+            for at, number in enumerate(batch):
+                nodes = vectors_of(element(tree, at), asker.qa.config.scales)
+                Sketch(*nodes, *words_of(ids[number])).save(some[number][0])
+            done += sum(len(ids[number]) for number in batch)
+        print(f"read {first + len(some):,} of {len(missing):,}, {done / (time.perf_counter() - start):,.0f} tokens/s")
+    return Catalogue.of([Sketch.load(path) for path in paths])
+
+
+def features(catalogue: Catalogue, vectors: Floats, ids: Sequence[Ints]) -> Floats:
+    """Return the three scores of every document for every question: (Q, d, 3)."""
+    every = np.arange(len(catalogue))
+    return np.stack(
+        [
+            np.stack([catalogue.by_coarse_nodes(v), catalogue.by_fine_nodes(v, every), catalogue.by_words(own)], -1)
+            for v, own in zip(vectors, ids, strict=True)
+        ]
+    )
+
+
+def learnt(parts: Floats, right: Ints, steps: int = 400) -> Weights:
+    """Return the weights with which the right document is most likely, by a softmax over all documents."""
+    scores, wanted = torch.tensor(parts).float(), torch.tensor(right)
+    weights = torch.full((3,), 5.0, requires_grad=True)
+    optimizer = torch.optim.Adam([weights], lr=0.2)
+    for _ in range(steps):
+        loss = torch.nn.functional.cross_entropy(scores @ weights, wanted) + 1e-4 * weights.square().sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return Weights(*weights.detach().tolist())
+
+
+def read_best(
+    given: argparse.Namespace, folder: Folder, asker: Asker, scores: Floats, right: Ints, tested: NDArray[np.bool_]
+) -> dict[str, Any]:
+    """Ask the best documents: how often the best answer of all is from the right one, and seconds a question."""
+    texts = list(folder.texts.values())
+    found, start = [], time.perf_counter()
+    numbers = np.flatnonzero(tested)[: given.asked]
+    indexes: dict[int, Any] = {}
+    for number in numbers:
+        best = []
+        for rank, document in enumerate(np.argsort(-scores[number], kind="stable")[: given.read].tolist()):
+            text = read_data(texts[document].encode(), "a.txt")
+            index = indexes.setdefault(document, None) or asker.index(text)
+            indexes[document] = index
+            [reply], _ = asker.replies_to(text, index, [folder.asked[number].question], 1, 0.0)
+            best += [(-answer.score, rank, document) for answer in reply.answers]
+        found.append(min(best)[2] == right[number] if best else False)
+    seconds = (time.perf_counter() - start) / len(numbers)
+    return {"R@1": round(100 * float(np.mean(found)), 1), "questions": len(numbers), "s": round(seconds, 2)}
+
+
+def simulated(given: argparse.Namespace) -> dict[str, Any]:
+    """A catalogue of so many documents from the sketches that are kept, repeated with noise on their vectors. Words are
+    those of the documents, so every copy holds them too."""
+    import resource
+
+    places = sorted((given.out / "sketches").glob("*"))
+    if not places:
+        raise SystemExit(f"no sketches in {given.out}: run this without --many first")
+    sketches = [Sketch.load(path) for path in sorted(places[0].iterdir())]
+    longest = max(len(one.fine) + len(one.coarse) for one in sketches)
+    noise = np.random.default_rng(0).integers(-12, 13, (longest + 9973, sketches[0].coarse.shape[1]), np.int8)
+
+    def noisy(number: int) -> Sketch:
+        one, start = sketches[number % len(sketches)], 7919 * number % 9973
+
+        def moved(vectors: Ints) -> Ints:
+            return np.clip(vectors, -115, 115) + noise[start : start + len(vectors)]
+
+        return replace(one, coarse=moved(one.coarse), fine=moved(one.fine))
+
+    folder = given.out / f"many-{given.many}"
+    start = time.perf_counter()
+    if not (folder / "coarse.npy").exists():
+        folder.mkdir(exist_ok=True)
+        Catalogue.write(folder, lambda: map(noisy, range(given.many)))
+    building = time.perf_counter() - start
+    catalogue = Catalogue.load(folder)
+    chance = np.random.default_rng(0)
+    seconds = []
+    for _ in range(10):
+        one = sketches[chance.integers(len(sketches))]
+        vector = one.coarse[0].astype(np.float32) + chance.normal(0, 20, one.coarse.shape[1])
+        words = chance.choice(one.words, 12)
+        start = time.perf_counter()
+        catalogue.find(vector / np.linalg.norm(vector), words, 10, WEIGHTS)
+        seconds.append(time.perf_counter() - start)
+    return {
+        "documents": len(catalogue),
+        "real documents": len(sketches),
+        "vectors": len(catalogue.coarse) + len(catalogue.fine),
+        "bytes on disk": catalogue.size,
+        "bytes a document": round(catalogue.size / len(catalogue)),
+        "building, s": round(building, 1),
+        "first question, s": round(seconds[0], 2),
+        "a question, s": round(float(np.median(seconds[1:])), 3),
+        "most memory, bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+    }
+
+
+if __name__ == "__main__":
+    main()
