@@ -259,7 +259,7 @@ def pipeline(model: Any = None, tokenizer: Any = None, **options: Any) -> Questi
         raise UsageError(f"{type(model).__name__} needs its tokenizer: give tokenizer too")
     if isinstance(model, Wrapped) and model.vcc.vip_window == "own":
         return QuestionAnswering(Asker(model, tokenizer), None, wanted)
-    plain = unwrap(model) if isinstance(model, Wrapped) else model
+    plain: Any = unwrap(model) if isinstance(model, Wrapped) else model  # type: ignore[type-var]
     return QuestionAnswering(load_asker(), PlainReader(plain, tokenizer), wanted)
 
 
@@ -268,7 +268,7 @@ def as_pairs(examples: Sequence[Any], question: Any, context: Any) -> tuple[list
     if question is None and context is None and examples:
         given = examples[0] if len(examples) == 1 else list(examples)
         several = isinstance(given, (list, tuple))
-        wanted = list(given) if several else [given]
+        wanted: list[Any] = list(given) if several else [given]
         if not all(isinstance(one, Mapping) and {"question", "context"} <= one.keys() for one in wanted):
             raise UsageError("an example must be a dictionary with question and context")
         pairs = [(one["question"], one["context"]) for one in wanted]

@@ -194,7 +194,8 @@ def mapped(path: Path) -> Any:
 def filled(sketches: Callable[[], Iterable[Sketch]], new_array: NewArray) -> dict[str, Any]:
     """Return the arrays of a catalogue, filled sketch by sketch."""
     sizes: list[tuple[int, int, int]] = []
-    times, width = np.zeros(1, np.int64), 0
+    times: Ints = np.zeros(1, np.int64)
+    width = 0
     for one in sketches():
         sizes.append((len(one.coarse), len(one.fine), int(one.passages.max()) + 1))
         times, width = added(times, np.bincount(one.words)), one.coarse.shape[1]

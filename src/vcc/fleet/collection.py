@@ -78,7 +78,10 @@ class Collection:
         documents = [(item, made[item.name]) for item in items if item.name in made]
         if not documents:
             raise UsageError("no document could be read: there is nothing to search")
-        about = {"documents": [vars(item) for item, _ in documents], "places": [place for _, place in documents]}
+        about: dict[str, Any] = {
+            "documents": [vars(item) for item, _ in documents],
+            "places": [place for _, place in documents],
+        }
         before = self.about if self.exists else {}
         if before.get("places") == about["places"] and self._is_whole(before):
             about["catalogue"] = before["catalogue"]

@@ -16,11 +16,11 @@ from vcc.pipeline import QuestionAnswering, ReadingOptions, pipeline
 class QuestionAnsweringPipeline(Pipeline):
     """`transformers.pipeline("question-answering", model=...)`; all work is done by `vcc.pipeline`."""
 
-    _load_tokenizer = True
-    _load_processor = False
-    _load_image_processor = False
-    _load_feature_extractor = False
-    _load_video_processor = False
+    _load_tokenizer = True  # type: ignore[assignment]
+    _load_processor = False  # type: ignore[assignment]
+    _load_image_processor = False  # type: ignore[assignment]
+    _load_feature_extractor = False  # type: ignore[assignment]
+    _load_video_processor = False  # type: ignore[assignment]
     answering: QuestionAnswering
 
     def __init__(self, model: Any, tokenizer: Any = None, **options: Any) -> None:
@@ -35,13 +35,13 @@ class QuestionAnsweringPipeline(Pipeline):
     def _sanitize_parameters(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         return {}, options, {}
 
-    def preprocess(self, example: Any, **options: Any) -> Any:
+    def preprocess(self, example: Any, **options: Any) -> Any:  # type: ignore[override]
         return example
 
-    def _forward(self, example: Any, **options: Any) -> Any:
+    def _forward(self, example: Any, **options: Any) -> Any:  # type: ignore[override]
         return self.answering(example, **options)
 
-    def postprocess(self, answered: Any, **options: Any) -> Any:
+    def postprocess(self, answered: Any, **options: Any) -> Any:  # type: ignore[override]
         return answered
 
 
@@ -49,5 +49,5 @@ def task() -> dict[str, Any]:
     """The row of transformers' table of pipelines."""
     default = {"model": (str(SHIPPED), None)}
     row = {"impl": QuestionAnsweringPipeline, "pt": (AutoModelForQuestionAnswering,), "default": default}
-    QuestionAnsweringPipeline._registered_impl = {TASK: row}
+    QuestionAnsweringPipeline._registered_impl = {TASK: row}  # type: ignore[attr-defined]
     return row

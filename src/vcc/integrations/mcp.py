@@ -323,7 +323,7 @@ def answers_of(reply: Reply, top: int) -> list[AnswerFields]:
 
 
 def fields_of(values: dict[str, Any]) -> AnswerFields:
-    return AnswerFields(**values)
+    return AnswerFields(**values)  # type: ignore[typeddict-item]
 
 
 def check_questions(questions: Sequence[str]) -> None:

@@ -217,7 +217,7 @@ class SchemaReader:
                 raise self.error(path, f"has {word}, which a form cannot fill")
         self.check_ranges(schema, path)
         kind, nullable = self.kind(schema, path, nullable)
-        shared = {"path": path, "nullable": nullable, "required": required, **about}
+        shared: dict[str, Any] = {"path": path, "nullable": nullable, "required": required, **about}
         if kind == "object":
             return self.object(name, schema, path, seen, depth, shared)
         if kind == "list":
@@ -252,7 +252,7 @@ class SchemaReader:
             name = schema.get("format")
             if name in NOT_READ:
                 raise self.error(path, f"has the format {name!r}: only date and duration are read")
-            return FORMATS.get(name, "text"), nullable
+            return FORMATS.get(str(name), "text"), nullable
         kinds = {"integer": "number", "number": "number", "boolean": "boolean", "array": "list", "object": "object"}
         if types not in kinds:
             raise self.error(path, f"is of type {types!r}: it must be object, array, {', '.join(SIMPLE)}")
