@@ -200,7 +200,9 @@ class SchemaReader:
         if depth > DEEPEST:
             raise self.error(path, f"is more than {DEEPEST} levels deep")
         schema, seen = self.resolved(given, path, seen)
-        about = {key: " ".join(str(schema[key]).split()) for key in ("title", "description") if key in schema}
+        about: dict[str, str] = {
+            key: " ".join(str(schema[key]).split()) for key in ("title", "description") if key in schema
+        }
         nullable = False
         if "anyOf" in schema:
             options = [option for option in schema["anyOf"] if option != {"type": "null"}]
