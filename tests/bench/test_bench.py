@@ -16,7 +16,7 @@ from vcc.bench.contenders import CONTENDERS, OURS, PADDING, SIZES, Kernels, atte
 from vcc.bench.kernels import Kernel
 from vcc.bench.measure import BenchCell, measure, median_ms, memory_limit
 from vcc.bench.report import Run
-from vcc.bench.settings import PRESETS, BenchSettings, check
+from vcc.bench.settings import PRESETS, BenchSettings
 from vcc.bench.stages import Profile, profile
 from vcc.commands.bench import bench
 from vcc.commands.options import call
@@ -37,8 +37,6 @@ PATTERNS = {
     "bigbird-blocks": "block-sparse (ours)",
     "mra": "multi-resolution (ours)",
     "modernbert": "full and local",
-    "longformer-flex": "window 512 + global (FlexAttention)",
-    "modernbert-flex": "full and local (FlexAttention)",
 }
 
 
@@ -69,7 +67,7 @@ def example_run() -> Run:
 # -------------------------------------------------------------------------------------------------------------- models
 
 
-@pytest.mark.parametrize("name", [name for name in CONTENDERS if not name.endswith("-flex")])
+@pytest.mark.parametrize("name", CONTENDERS)
 def test_every_contender_runs_and_is_labelled_with_what_it_ran(name: str) -> None:
     for mode in ("forward", "training"):
         cell = measure(name, 768, mode, TINY)
@@ -80,22 +78,6 @@ def test_every_contender_runs_and_is_labelled_with_what_it_ran(name: str) -> Non
         assert pattern == PATTERNS[name]
         fused = name in OURS or name in ("roberta", "bert", "t5", "modernbert")
         assert kernel.startswith("sdpa") if fused else kernel == "eager"
-
-
-def test_flex_attention_runs_forward_and_is_labelled() -> None:
-    """Only forward, and only Longformer's: compiling ModernBERT's for a CPU takes minutes."""
-    cell = measure("longformer-flex", 768, "forward", TINY)
-    assert cell.outcome == "measured" and cell.attention == f"{PATTERNS['longformer-flex']}, eager"
-    assert CONTENDERS["modernbert-flex"].kernel == "flex_attention"
-
-
-def test_training_with_flex_attention_on_a_cpu_is_rejected() -> None:
-    for model in ("longformer-flex", "modernbert-flex"):
-        with pytest.raises(UsageError, match="no backward pass on a CPU"):
-            check(replace(TINY, models=(model,)))
-        check(replace(TINY, models=(model,), training=False))
-        with pytest.raises(UsageError, match="it must be 0"):
-            check(replace(TINY, models=(model,), training=False, dropout=0.1))
 
 
 def test_bigbird_that_fell_back_is_labelled_full() -> None:

@@ -109,9 +109,7 @@ class Contender:
     ours: bool = False
     global_first: bool = False  # takes a mask of global tokens: the first
     whole: Any = None  # the class of the whole encoder-decoder
-    # The module and function of the research code, which needs a checkout, that replace its attention.
-    changed_by: tuple[str, str] | None = None
-    kernel: str | None = None  # Hugging Face's name of its attention implementation; None: the default
+    in_blocks: bool = False  # its attention is in the research code, which needs a checkout
     # Options of its configuration; None leaves its default.
     tuned: Callable[[Options], dict[str, Any]] = lambda options: {}
 
@@ -174,7 +172,7 @@ PEERS = {
         hf.RobertaConfig,
         lambda size, n: bert_like(size, n + 2),
         "block-sparse (ours)",
-        changed_by=("block_models", "restore_blocks"),
+        in_blocks=True,
         tuned=lambda options: block_pattern("bigbird", block=options.block, random=options.random_blocks),
     ),
     "mra": Contender(
@@ -182,30 +180,14 @@ PEERS = {
         hf.RobertaConfig,
         lambda size, n: bert_like(size, n + 2),
         "multi-resolution (ours)",
-        changed_by=("block_models", "restore_blocks"),
+        in_blocks=True,
         tuned=lambda options: block_pattern("mra", block=options.block, per_row=options.exact_blocks),
     ),
-    "longformer-flex": Contender(
-        hf.LongformerModel,
-        hf.LongformerConfig,
-        lambda size, n: bert_like(size, n + 2, attention_window=512),
-        "window {attention_window} + global (FlexAttention)",
-        global_first=True,
-        changed_by=("flex_longformer", "use_flex"),
-        tuned=lambda options: {"attention_window": options.window},
-    ),
     "modernbert": Contender(hf.ModernBertModel, hf.ModernBertConfig, modernbert_like, "full and local"),
-    "modernbert-flex": Contender(
-        hf.ModernBertModel,
-        hf.ModernBertConfig,
-        modernbert_like,
-        "full and local (FlexAttention)",
-        kernel="flex_attention",
-    ),
 }
 OURS = {f"vcc-{name}": replace(PEERS[name], ours=True) for name in ("roberta", "t5", "modernbert", "bert")}
 CONTENDERS = OURS | PEERS
-BLOCKS = [name for name, contender in CONTENDERS.items() if contender.changed_by is not None]
+BLOCKS = [name for name, contender in CONTENDERS.items() if contender.in_blocks]
 OFFERED = [name for name in CONTENDERS if has_research() or name not in BLOCKS]
 
 
@@ -239,11 +221,9 @@ def build(
             setattr(config, option, dropout)
     whole = has_decoder(name) and options.part != "encoder"
     with device:
-        kernel = {} if contender.kernel is None else {"attn_implementation": contender.kernel}
-        model = (contender.whole if whole else contender.model)._from_config(config, dtype=dtype, **kernel)
-    if contender.changed_by is not None:
-        module, function = contender.changed_by
-        model = getattr(baselines(module), function)(model)
+        model = (contender.whole if whole else contender.model)._from_config(config, dtype=dtype)
+    if contender.in_blocks:
+        model = baselines("block_models").restore_blocks(model)
     return wrap(model, reading(n, options)[1]) if contender.ours else model
 
 
@@ -321,5 +301,5 @@ def attention_of(name: str, model: Any, seen: set[str] | None) -> str:
         pattern = "full (fell back)"
     if name == "bigbird" and model.config.block_size != 64:
         pattern += f", blocks of {model.config.block_size}"
-    unseen = {"sdpa": "sdpa math", "flex_attention": "flex"}.get(model.config._attn_implementation, "eager")
+    unseen = "sdpa math" if model.config._attn_implementation == "sdpa" else "eager"
     return f"{pattern}, {'compiled' if seen is None else ' + '.join(sorted(seen)) or unseen}"

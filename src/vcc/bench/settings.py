@@ -49,11 +49,6 @@ def check(settings: BenchSettings) -> None:
         raise UsageError(f"models={','.join(unknown)}: they must be among {', '.join(OFFERED)}")
     if any(model in BLOCKS for model in settings.models):
         baselines("block_models")  # raises where the research code is missing
-    flex = [model for model in settings.models if model.endswith("-flex")]
-    if flex and settings.device == "cpu" and settings.training:
-        raise UsageError(f"models={','.join(flex)}: FlexAttention has no backward pass on a CPU; add --training false")
-    if flex and settings.dropout:
-        raise UsageError(f"dropout={settings.dropout}: FlexAttention, of {','.join(flex)}, has none; it must be 0")
     if min(settings.lengths, default=0) < 32 or settings.batch < 1 or not 0 <= settings.ragged < 1:
         raise UsageError(
             f"lengths={settings.lengths}, batch={settings.batch}, ragged={settings.ragged}: lengths are at least 32 "
