@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MOST_ITEMS = 8  # of a list
 FURTHER = 0.02  # a further item of a list may be this unlikely: the calibration is that of single answers
 LONG = 60  # characters; a longer span is a clause, and the value is a part of it
+NAME = 4  # words; a longer span that ends in a full stop is a sentence
 REPAIRS = 20  # values that are withdrawn because the whole form is not valid with them
 
 
@@ -149,7 +150,8 @@ class Filler:
         question best."""
         kind = wanted.kind
         text, at = answer.text, answer.start
-        if kind == "text" and len(text) <= LONG:
+        sentence = text.endswith(".") and len(text.split()) > NAME
+        if kind == "text" and len(text) <= LONG and not sentence:
             yield " ".join(text.split()), answer
             return
         values = values_in(kind, text, wanted.choices)
