@@ -209,7 +209,7 @@ def test_a_question_to_a_document_without_index_does_not_hold_up_the_others(
         assert released.wait(60)
         read(self, *given, **named)
 
-    monkeypatch.setattr(engine.turns, "patient", lambda: _nothing())
+    monkeypatch.setattr(engine.turns, "patient", lambda *given: _nothing())
     monkeypatch.setattr(Document, "read", slow)
     late = engine.submit(entry.id, [QUESTIONS[0]])[0]
     assert engine.submit(other.id, [QUESTIONS[0]])[0].result(60) and not late.done()

@@ -130,7 +130,10 @@ MAKERS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
     "nomic-bert": (NomicBertConfig, encoder | tables),
     "jina-v3": (JinaEmbeddingsV3Config, encoder | tables),
     "gte": (GteConfig, encoder | tables | {"type_vocab_size": 0}),
-    "eurobert": (EuroBertConfig, encoder | {"max_position_embeddings": TABLE, "num_key_value_heads": 2}),
+    "eurobert": (
+        EuroBertConfig,
+        encoder | {"max_position_embeddings": TABLE, "num_key_value_heads": 2, "tie_word_embeddings": True},
+    ),
     "t5": (T5Config, t5),
     "t5-v1.1": (T5Config, t5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
     "mt5": (MT5Config, t5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),

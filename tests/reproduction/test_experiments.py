@@ -114,7 +114,7 @@ def test_what_finds_no_memory_beside_others_goes_on_alone(tmp_path: Path) -> Non
     always = writes(tmp_path, "always", code=f"exec({full!r})")
     with pytest.raises(Failure, match="1 steps failed"):
         run_steps([always], 2, None, said.append, lambda: None)
-    assert [line.partition(":")[0] for line in said] == ["begins", "out of memory beside others", "begins", "failed"]
+    assert [line.partition(":")[0] for line in said] == ["starts", "out of memory beside others", "starts", "failed"]
 
 
 def test_time_that_is_up_stops_what_runs(tmp_path: Path) -> None:

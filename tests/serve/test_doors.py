@@ -12,7 +12,7 @@ from tests.documents import small_model
 from tests.documents.samples import pdf_bytes
 from tests.serve.running import Running, running
 from vcc.documents.document import read_document
-from vcc.documents.ranking import relevance, word_scores
+from vcc.documents.ranking import relevance
 from vcc.documents.shipped import load_asker
 
 TOKEN = "a-token-of-some-length"
@@ -76,14 +76,6 @@ def test_no_end_of_a_text_is_cut(client: httpx.Client) -> None:
     long = small_model.text(5000, 4).replace("w50", "w0").replace("w51", "w0")
     scores = reranked(client, [("w50 w51?", text) for text in (long, f"{long} w50 w51.")])
     assert scores[1] > scores[0]
-
-
-def test_bm25_counts_rare_words_more() -> None:
-    import numpy as np
-
-    documents = [np.array([1, 2, 3]), np.array([1, 1, 4]), np.array([1, 5, 6])]
-    scores = word_scores(np.array([1, 4]), documents)
-    assert scores[1] == max(scores) and scores[0] == pytest.approx(scores[2]) and scores[0] > 0
 
 
 def test_process_gives_the_pages_that_documents_have(client: httpx.Client, tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ class Document:
     ) -> "tuple[tuple[Reply, ...], Facts]":
         """Like `ask_all`, with statistics of reading and asking."""
         asker = self.asker(model)
-        return self._with_index(
+        return self.with_index(
             model, lambda index: asker.replies_to(self.content, index, questions, top, threshold, progress)
         )
 
@@ -111,7 +111,7 @@ class Document:
 
         check_can_be_shown(self.content)
         asker = self.asker(model)
-        return self._with_index(model, lambda index: asker.see(self.content, index, question, top))
+        return self.with_index(model, lambda index: asker.see(self.content, index, question, top))
 
     def extract(self, schema: Any, threshold: float | None = None, model: str | None = None) -> "Form":
         """Fill a form: `schema` is a JSON Schema, its file, or a Pydantic class. Each value comes with its evidence."""
@@ -145,7 +145,7 @@ class Document:
             self.indexes[folder] = store.renewed(known, self.content, load_asker(folder), progress)
         return self.indexes[folder]
 
-    def _with_index(self, model: str | None, work: "Callable[[Index], Got]") -> Got:
+    def with_index(self, model: str | None, work: "Callable[[Index], Got]") -> Got:
         """Do the work, and retry once if another process removed the index meanwhile."""
         from vcc.documents.index import RemovedIndexError
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vcc.documents.answer import Answer, answer_at, on_one_line
+from vcc.documents.askable import Askable
 from vcc.documents.quotes import find_quote
 from vcc.documents.shipped import default_model, load_asker
 from vcc.documents.text import sentence_ends
 from vcc.errors import UsageError
 
 if TYPE_CHECKING:
-    from vcc.documents.document import Document
     from vcc.qa.verdicts import WindowVerdict
 
 SUPPORTED, CONTRADICTED, NOT_FOUND = "supported", "contradicted", "not found"
@@ -55,12 +55,12 @@ def sentences_of(text: str) -> list[str]:
     return kept
 
 
-def verify_document(document: "Document", text: str, model: str | None = None) -> tuple[Verdict, ...]:
+def verify_document(document: Askable, text: str, model: str | None = None) -> tuple[Verdict, ...]:
     """Return a verdict for each sentence of a text."""
     return tuple(verdict_on(document, sentence, model) for sentence in sentences_of(text))
 
 
-def verdict_on(document: "Document", sentence: str, model: str | None) -> Verdict:
+def verdict_on(document: Askable, sentence: str, model: str | None) -> Verdict:
     content = document.content
     quote = find_quote(content.text, sentence)
     if quote is not None and quote.exact:
@@ -75,7 +75,7 @@ def verdict_on(document: "Document", sentence: str, model: str | None) -> Verdic
     return by_model(document, sentence, model)
 
 
-def has_head(document: "Document", model: str | None = None) -> bool:
+def has_head(document: Askable, model: str | None = None) -> bool:
     """Whether the model judges statements."""
     return verdict_head(document.model if model is None else model) is not None
 
@@ -89,7 +89,7 @@ def verdict_head(folder: str | None) -> Any:
     return load_head(path, load_asker(folder).qa) if (path / FILE).is_file() else None
 
 
-def by_model(document: "Document", sentence: str, model: str | None) -> Verdict:
+def by_model(document: Askable, sentence: str, model: str | None) -> Verdict:
     head = verdict_head(document.model if model is None else model)
     if head is None:
         return Verdict(sentence, NOT_FOUND, reason=NO_HEAD)
@@ -111,7 +111,7 @@ def by_model(document: "Document", sentence: str, model: str | None) -> Verdict:
 
 
 def judged_windows(
-    document: "Document", head: Any, sentence: str, model: str | None
+    document: Askable, head: Any, sentence: str, model: str | None
 ) -> "tuple[WindowVerdict | None, Any]":
     from vcc.data.features import tokenize_text
     from vcc.qa.verdicts import ALL_BELOW, judge
@@ -121,5 +121,5 @@ def judged_windows(
     statement = asker.qa.ids_of(sentence)
     pointers: list[Any] = []
     if len(tokens.ids) > ALL_BELOW * asker.qa.config.window // 2:  # a short one is read whole
-        pointers = [document._with_index(model, lambda index: asker.find(index, [sentence], 3)).found[0]]
+        pointers = [document.with_index(model, lambda index: asker.find(index, [sentence], 3)).found[0]]
     return judge(asker.qa, head, tokens.ids, statement, pointers), tokens.offsets

@@ -16,7 +16,7 @@ from vcc.serve.routes import check_questions, in_time, refused
 SKETCH = "sketch.safetensors"
 
 
-class Finder:
+class LibraryFinder:
     """The catalogue of the documents that are ready; it is made again when they have changed."""
 
     def __init__(self, engine: Engine) -> None:
@@ -62,7 +62,7 @@ class Finder:
 
 def find_routes(engine: Engine) -> APIRouter:
     """Which documents match, and what they answer."""
-    routes, settings, finder = APIRouter(prefix="/v1/find", tags=["documents"]), engine.settings, Finder(engine)
+    routes, settings, finder = APIRouter(prefix="/v1/find", tags=["documents"]), engine.settings, LibraryFinder(engine)
 
     @routes.post("", responses=refused(413, 422, 504))
     async def find(asked: schemas.FindRequest) -> schemas.FoundSchema:

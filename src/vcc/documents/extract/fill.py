@@ -3,17 +3,15 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vcc.documents.answer import Answer, Reply, answer_at, merge_overlaps
+from vcc.documents.askable import Askable
 from vcc.documents.extract.schema import FormField, FormSchema
 from vcc.documents.extract.values import ReadValue, values_in
 from vcc.documents.extract.wordings import clause_question, plain_question, questions_of
 from vcc.documents.verify import CONTRADICTED, SUPPORTED, verify_document
 from vcc.errors import UsageError
-
-if TYPE_CHECKING:
-    from vcc.documents.document import Document
 
 MOST_ITEMS = 8  # of a list
 FURTHER = 0.02  # a further item of a list may be this unlikely: the calibration is that of single answers
@@ -64,7 +62,7 @@ class Form:
         }
 
 
-def fill(document: "Document", schema: FormSchema, threshold: float | None = None, model: str | None = None) -> Form:
+def fill(document: Askable, schema: FormSchema, threshold: float | None = None, model: str | None = None) -> Form:
     """Return the form with what the document says."""
     filler = Filler(document, schema, threshold, model)
     filler.ask(schema.leaves)
@@ -78,7 +76,7 @@ def fill(document: "Document", schema: FormSchema, threshold: float | None = Non
 class Filler:
     """One document and one schema, while the form is filled."""
 
-    document: "Document"
+    document: Askable
     schema: FormSchema
     threshold: float | None
     model: str | None
@@ -260,7 +258,7 @@ def split_list(words: str) -> list[str]:
     return [" ".join(part.split()) for part in words.replace("\n\n", ";").split(";") if part.strip()]
 
 
-def best_span_in(document: "Document", model: str | None, question: str, passage: str) -> tuple[int, int] | None:
+def best_span_in(document: Askable, model: str | None, question: str, passage: str) -> tuple[int, int] | None:
     """The span of a short passage that answers a question best, however unlikely."""
     import torch
 
