@@ -21,9 +21,9 @@ from reproduction.loop import half_precision
 from shipped_model.data import ABSENT, CONTRADICTED, SENTENCE_END, SUPPORTED, Ints, TokenQuestion, Unit
 from shipped_model.practice import SIZE, around_answer, rounded
 from vcc.data.features import Frame
+from vcc.qa.verdicts import FILE
 from vcc.qa.windows import batch
 
-FILE = "verdict.safetensors"  # beside the model's weights
 HYPOTHESES = "verdicts_train"
 PARAGRAPHS = ("squad11_train", "nq_train", "afriqa_train", "squadshifts_train", "qamr_train")
 KINDS = (SUPPORTED, CONTRADICTED, ABSENT)

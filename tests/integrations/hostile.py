@@ -23,7 +23,7 @@ SECRET = "hunter2-is-the-secret"
 AT_ONCE = 20
 OUTSIDE = (
     *("../secret.txt", "/etc/passwd", "/proc/self/environ", "link.txt", "up/secret.txt", "a.pdf/../../secret.txt"),
-    *("file:///etc/passwd", "~/.ssh/id_rsa", "\0", "a\0.pdf", "..", ".", "/", "", "x" * 100_000, "a/" * 2000),
+    *(Path("/etc/passwd").as_uri(), "~/.ssh/id_rsa", "\0", "a\0.pdf", "..", ".", "/", "", "x" * 100_000, "a/" * 2000),
     *("//etc/passwd", "C:\\windows\\win.ini", "%2e%2e/secret.txt", "..\\secret.txt", "loop/loop", "pipe", "/dev/zero"),
     *("\x1b[2J", "a.pdf\n", "-", "http://127.0.0.1/", "s3://bucket/key", "@secret.txt", "*", "[a-z]*"),
 )
