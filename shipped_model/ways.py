@@ -89,7 +89,8 @@ class ReadByVcc:
         if not self.qa.settings.second_looks:
             yield compressed
             return
-        windows = ReadByWindows(self.qa.windows, self.windows, each=self.each).losses(pages)
+        pointers = logits.detach()[:, 1:].amax(2).float().cpu().numpy()
+        windows = ReadByWindows(self.qa.windows, self.windows, each=self.each).losses(pages, pointers)
         yield compressed + next(windows)
         yield from itertools.islice(windows, self.more)
 
@@ -156,10 +157,12 @@ class ReadByWindows:
         given = batch(pairs, self.windows.frame)
         return window_logits(self.model, given), given.first.tolist()
 
-    def losses(self, pages: Sequence[Page]) -> Iterator[Tensor]:
+    def losses(self, pages: Sequence[Page], pointers: Any = None) -> Iterator[Tensor]:
         """All windows with an answer, and as many without, among them one with the paragraph that an unanswerable
-        question is about."""
+        question is about. pointers (Q, n): scores of a first reading; half of the windows without an answer are those
+        that it would look at."""
         chosen: list[tuple[tuple[Ints, Ints], list[Span]]] = []
+        asked = 0
         for page in pages:
             for q in page.questions:
                 size = self.room(q.ids)
@@ -169,7 +172,14 @@ class ReadByWindows:
                 }
                 positive = [s for s in inside if inside[s]]
                 negative = [s for s in inside if not inside[s]]
-                some = positive + random.sample(negative, min(len(negative), max(2, len(positive))))
+                number = max(2, len(positive))
+                wrong: list[int] = []
+                if pointers is not None and len(negative) > number:
+                    best = {s: float(pointers[asked, s : s + size].max()) for s in negative}
+                    wrong = random.sample(sorted(negative, key=best.__getitem__)[-4 * number :], number // 2)
+                asked += 1
+                rest = [s for s in negative if s not in wrong]
+                some = positive + wrong + random.sample(rest, min(len(rest), number - len(wrong)))
                 about = [s for s in inside if q.near is not None and s <= q.near < s + size - 64]
                 if not positive and about:
                     some[0] = random.choice(about)

@@ -250,3 +250,27 @@ def test_each_of_several_answers_counts_as_much() -> None:
     ]
     assert loss_at(logits, places, each=True).item() == pytest.approx(sum(own).item() / 3, rel=1e-5)
     assert loss_at(logits, places).item() < loss_at(logits, places, each=True).item()
+
+
+def test_windows_that_a_first_reading_points_at_are_learned_as_holding_no_answer() -> None:
+    way = by_windows(24, 8)
+    question = QUESTIONS[1]  # nothing answers it
+    read = Page(np.arange(400, 1400, dtype=np.int32), (question,))
+    pointers = np.zeros((1, 1000), np.float32)
+    pointers[0, 600] = 9.0
+    seen: list[int] = []
+    forward = way.forward
+
+    def watch(pairs: list[tuple[np.ndarray, np.ndarray]]) -> tuple[torch.Tensor, list[int]]:
+        seen.extend(600 in passage - 400 for _, passage in pairs)
+        return forward(pairs)
+
+    with unittest.mock.patch.object(way, "forward", watch):
+        random.seed(0)
+        for _ in range(40):
+            list(way.losses([read], pointers))
+        pointed = sum(seen)
+        seen.clear()
+        for _ in range(40):
+            list(way.losses([read]))
+    assert pointed > 10 > 4 > sum(seen)
