@@ -54,6 +54,7 @@ Ints = NDArray[np.integer]
 
 CHUNK = 150  # words: what fits into MiniLM's 256 tokens
 HELD_BACK = 60  # of reciprocal rank fusion
+QUESTIONS = 50  # compared at a time
 SOME = 512  # documents read between two looks at what is kept
 
 
@@ -220,13 +221,25 @@ def catalogued(asker: Asker, folder: Folder, kept: Path) -> Catalogue:
 
 def features(catalogue: Catalogue, vectors: Floats, ids: Sequence[Ints]) -> Floats:
     """Return the three scores of every document for every question: (Q, d, 3)."""
-    every = np.arange(len(catalogue))
-    return np.stack(
-        [
-            np.stack([catalogue.by_coarse_nodes(v), catalogue.by_fine_nodes(v, every), catalogue.by_words(own)], -1)
-            for v, own in zip(vectors, ids, strict=True)
-        ]
+    words = np.stack([catalogue.by_words(own) for own in ids])
+    coarse = best_cosines(vectors, catalogue.coarse, catalogue.coarse_lengths, catalogue.coarse_first)
+    fine = best_cosines(vectors, catalogue.fine, catalogue.fine_lengths, catalogue.fine_first)
+    return np.stack([coarse, fine, words], -1)
+
+
+def best_cosines(vectors: Floats, nodes: Ints, lengths: Floats, first: Ints) -> Floats:
+    """Return the cosine of each document's best node for every question, as `Catalogue` has it for one: (Q, d). A
+    document without nodes has 0."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    units = (
+        torch.from_numpy(np.array(nodes)).to(device).float() / torch.from_numpy(np.array(lengths)).to(device)[:, None]
     )
+    found = np.zeros((len(vectors), len(first) - 1), np.float32)
+    there = np.flatnonzero(np.diff(first))
+    for at in range(0, len(vectors), QUESTIONS):
+        some = torch.from_numpy(vectors[at : at + QUESTIONS]).to(device).float()
+        found[at : at + QUESTIONS, there] = np.maximum.reduceat((some @ units.T).cpu().numpy(), first[there], 1)
+    return found
 
 
 def learnt(parts: Floats, right: Ints, steps: int = 400) -> Weights:
