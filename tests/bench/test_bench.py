@@ -16,7 +16,7 @@ from vcc.bench.contenders import CONTENDERS, OURS, PADDING, SIZES, Kernels, atte
 from vcc.bench.kernels import Kernel
 from vcc.bench.measure import BenchCell, measure, median_ms, memory_limit
 from vcc.bench.report import Run
-from vcc.bench.settings import PRESETS, BenchSettings
+from vcc.bench.settings import PRESETS, BenchSettings, check
 from vcc.bench.stages import Profile, profile
 from vcc.commands.bench import bench
 from vcc.commands.options import call
@@ -67,7 +67,7 @@ def example_run() -> Run:
 # -------------------------------------------------------------------------------------------------------------- models
 
 
-@pytest.mark.parametrize("name", CONTENDERS)
+@pytest.mark.parametrize("name", [name for name in CONTENDERS if not CONTENDERS[name].flex])
 def test_every_contender_runs_and_is_labelled_with_what_it_ran(name: str) -> None:
     for mode in ("forward", "training"):
         cell = measure(name, 768, mode, TINY)
@@ -78,6 +78,25 @@ def test_every_contender_runs_and_is_labelled_with_what_it_ran(name: str) -> Non
         assert pattern == PATTERNS[name]
         fused = name in OURS or name in ("roberta", "bert", "t5", "modernbert")
         assert kernel.startswith("sdpa") if fused else kernel == "eager"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["longformer-flex", "modernbert-flex"])
+def test_flex_attention_computes_what_the_model_does_without_it(name: str) -> None:
+    cuda = torch.device("cuda")
+    models = [build(of, SIZES["minilm"], 768, 0.0, torch.float32, cuda).eval() for of in (name, name[:-5])]
+    models[1].load_state_dict(models[0].state_dict())
+    given = inputs(name, models[0], 2, 768, 0.3, cuda)
+    with torch.no_grad():
+        found, expected = (model(**given).last_hidden_state[given["attention_mask"] > 0] for model in models)
+    assert torch.allclose(found, expected, atol=2e-3), (found - expected).abs().max()
+    cell = measure(name, 768, "training", replace(TINY, size="minilm", device="cuda"))
+    assert cell.outcome == "measured" and cell.attention.endswith(", flex")
+
+
+def test_flex_attention_is_not_measured_on_a_cpu() -> None:
+    with pytest.raises(UsageError, match="longformer-flex: FlexAttention must be measured on a GPU"):
+        check(replace(TINY, models=("bert", "longformer-flex")))
 
 
 def test_bigbird_that_fell_back_is_labelled_full() -> None:
@@ -123,6 +142,8 @@ def test_the_first_token_sees_everything_where_the_label_says_global(name: str) 
 
 def test_all_models_of_a_run_have_the_same_size() -> None:
     for name in CONTENDERS:
+        if name == "longformer-flex":  # FlexAttention has no dropout
+            continue
         config = build(name, SIZES["tiny"], 64, 0.25, torch.float32, CPU).config
         layers = config.encoder_layers if name == "led" else config.num_hidden_layers
         assert (config.hidden_size, layers) == (32, 1 if name == "led" else 3)

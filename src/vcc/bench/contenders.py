@@ -91,7 +91,7 @@ def block_pattern(pattern: str, **settings: int | None) -> dict[str, Any]:
 
 
 def baselines(module: str) -> Any:
-    return research(f"baselines.{module}", f"a model of {', '.join(BLOCKS)}")
+    return research(f"baselines.{module}", f"a model of {', '.join(RESEARCH)}")
 
 
 def up_to(step: int, n: int) -> int:
@@ -109,7 +109,8 @@ class Contender:
     ours: bool = False
     global_first: bool = False  # takes a mask of global tokens: the first
     whole: Any = None  # the class of the whole encoder-decoder
-    in_blocks: bool = False  # its attention is in the research code, which needs a checkout
+    research: str = ""  # the module of its attention in the research code, which needs a checkout
+    flex: bool = False  # its attention is FlexAttention's, which a dispatch mode cannot watch
     # Options of its configuration; None leaves its default.
     tuned: Callable[[Options], dict[str, Any]] = lambda options: {}
 
@@ -172,7 +173,7 @@ PEERS = {
         hf.RobertaConfig,
         lambda size, n: bert_like(size, n + 2),
         "block-sparse (ours)",
-        in_blocks=True,
+        research="block_models",
         tuned=lambda options: block_pattern("bigbird", block=options.block, random=options.random_blocks),
     ),
     "mra": Contender(
@@ -180,15 +181,20 @@ PEERS = {
         hf.RobertaConfig,
         lambda size, n: bert_like(size, n + 2),
         "multi-resolution (ours)",
-        in_blocks=True,
+        research="block_models",
         tuned=lambda options: block_pattern("mra", block=options.block, per_row=options.exact_blocks),
     ),
     "modernbert": Contender(hf.ModernBertModel, hf.ModernBertConfig, modernbert_like, "full and local"),
 }
+# The fastest forms of two of them: FlexAttention computes only the blocks that a window touches.
+PEERS |= {
+    "longformer-flex": replace(PEERS["longformer"], research="flex_longformer", flex=True),
+    "modernbert-flex": replace(PEERS["modernbert"], flex=True),
+}
 OURS = {f"vcc-{name}": replace(PEERS[name], ours=True) for name in ("roberta", "t5", "modernbert", "bert")}
 CONTENDERS = OURS | PEERS
-BLOCKS = [name for name, contender in CONTENDERS.items() if contender.in_blocks]
-OFFERED = [name for name in CONTENDERS if has_research() or name not in BLOCKS]
+RESEARCH = [name for name, contender in CONTENDERS.items() if contender.research]
+OFFERED = [name for name in CONTENDERS if has_research() or name not in RESEARCH]
 
 
 def reading(n: int, options: Options = Options()) -> tuple[int, VccConfig]:  # noqa: B008  it is frozen
@@ -220,11 +226,19 @@ def build(
         if "dropout" in option and isinstance(value, (int, float)):
             setattr(config, option, dropout)
     whole = has_decoder(name) and options.part != "encoder"
+    kernel = {"attn_implementation": "flex_attention"} if contender.flex and not contender.research else {}
     with device:
-        model = (contender.whole if whole else contender.model)._from_config(config, dtype=dtype)
-    if contender.in_blocks:
-        model = baselines("block_models").restore_blocks(model)
+        model = (contender.whole if whole else contender.model)._from_config(config, dtype=dtype, **kernel)
+    if contender.research:
+        model = PREPARED[contender.research](model)
     return wrap(model, reading(n, options)[1]) if contender.ours else model
+
+
+# What the research code makes of a model, by module.
+PREPARED: dict[str, Callable[[Any], Any]] = {
+    "block_models": lambda model: baselines("block_models").restore_blocks(model),
+    "flex_longformer": lambda model: baselines("flex_longformer").use_flex(model),
+}
 
 
 def has_decoder(name: str) -> bool:
@@ -301,5 +315,7 @@ def attention_of(name: str, model: Any, seen: set[str] | None) -> str:
         pattern = "full (fell back)"
     if name == "bigbird" and model.config.block_size != 64:
         pattern += f", blocks of {model.config.block_size}"
+    if CONTENDERS[name].flex and seen is not None:
+        return f"{pattern}, flex"
     unseen = "sdpa math" if model.config._attn_implementation == "sdpa" else "eager"
     return f"{pattern}, {'compiled' if seen is None else ' + '.join(sorted(seen)) or unseen}"

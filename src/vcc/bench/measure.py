@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from vcc.bench.contenders import OURS, SIZES, Kernels, attention_of, build, inputs
+from vcc.bench.contenders import CONTENDERS, OURS, SIZES, Kernels, attention_of, build, inputs
 from vcc.bench.kernels import Kernel, busiest
 from vcc.bench.settings import BenchSettings
 from vcc.errors import is_out_of_memory
@@ -101,7 +101,7 @@ def measured(
     step, model, given = prepare(name, n, mode, settings, device)
     compiled = settings.compile == "all" or (settings.compile == "ours" and name in OURS)
     kernels = Kernels()
-    with contextlib.nullcontext() if compiled else kernels:
+    with contextlib.nullcontext() if compiled or CONTENDERS[name].flex else kernels:
         first = clock(step, device)
     call: float | None = None
     enough = first > SLOW and device.type == "cpu" and not compiled  # where a first call neither compiles nor tunes

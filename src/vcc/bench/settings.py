@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import torch
 
-from vcc.bench.contenders import BLOCKS, CONTENDERS, OFFERED, SIZES, Options, baselines, has_decoder, reading
+from vcc.bench.contenders import CONTENDERS, OFFERED, RESEARCH, SIZES, Options, baselines, has_decoder, reading
 from vcc.errors import UsageError
 
 LONGEST_TARGET = 1024  # tokens; the positions of LED's decoder
@@ -47,7 +47,7 @@ def check(settings: BenchSettings) -> None:
     unknown = [model for model in settings.models if model not in CONTENDERS]
     if unknown:
         raise UsageError(f"models={','.join(unknown)}: they must be among {', '.join(OFFERED)}")
-    if any(model in BLOCKS for model in settings.models):
+    if any(model in RESEARCH for model in settings.models):
         baselines("block_models")  # raises where the research code is missing
     if min(settings.lengths, default=0) < 32 or settings.batch < 1 or not 0 <= settings.ragged < 1:
         raise UsageError(
@@ -68,6 +68,9 @@ def check(settings: BenchSettings) -> None:
         raise UsageError(
             f"workers={settings.workers}, patience={settings.patience}: at least 1 worker, and more than 0 seconds"
         )
+    flex = [model for model in settings.models if CONTENDERS[model].flex]
+    if flex and settings.device == "cpu":
+        raise UsageError(f"models={','.join(flex)}: FlexAttention must be measured on a GPU; it is slow on a CPU")
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("device=cuda: PyTorch finds no CUDA GPU on this machine; --preset cpu runs without one")
 
