@@ -57,7 +57,7 @@ class CompiledGraphs:
         bucket = (size, length, settings.max_vips, encoder.training, torch.is_grad_enabled())
         cast = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
         kinds = ((name, value.dtype, value.requires_grad) for name, value in padded.inputs.items())
-        key = (*bucket, *kinds, cast)
+        key = (*bucket, *kinds, cast, settings)  # a recorded graph would not notice other settings
         new = key not in self.graphs
         if new:
             self.graphs[key] = self.graph(encoder, batch.real.is_cuda and size * length <= LAUNCH_BOUND)
