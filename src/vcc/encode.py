@@ -196,8 +196,7 @@ def layer_step(host: Host, index: int, state: Compressed, config: VccConfig) -> 
     # The update is the output minus the rounded input, so rounding to bf16 does not leak into the tree.
     update = after[:, number:].to(tree.means.dtype) - seen.hidden[:, number:].to(tree.means.dtype)
     if cut.closed_gates:
-        finest = update.new_ones(len(update), update.shape[1] - sum(gate.shape[1] for gate in cut.closed_gates))
-        update = update * torch.cat([*cut.closed_gates, finest], 1)[..., None].to(update.dtype)
+        update = update * torch.cat(cut.closed_gates, 1)[..., None].to(update.dtype)
     in_place = not torch.is_grad_enabled()  # we own the tree, and no gradient needs the old one
     tree = add_to_cut(tree, cut, update, in_place)
     return replace(state, vips=vips.with_hidden(after[:, :number]), tree=tree), cut

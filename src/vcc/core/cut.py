@@ -28,7 +28,7 @@ class Cut:
     # With `mass`, elements open different numbers of nodes in tensors of one shape: (B, h), whether a node is opened.
     # The first child of one that is not stands in for it, and its other children are padding.
     wanted: Tensor | None = None
-    closed_gates: tuple[Tensor, ...] = ()  # (B, k_i) of value 1, with the gradient of minus the scores, of kept nodes
+    closed_gates: tuple[Tensor, ...] = ()  # (B, k_i) of value 1, where a row's node is closed with minus its gradient
 
     @property
     def rows(self) -> int:
@@ -86,7 +86,7 @@ def choose_cut(
         kept.append(rest)
         opened_nodes.append(top if nodes is None else nodes.gather(1, top))
         if mu.requires_grad:  # where all are opened there is no choice to learn
-            chosen = take(mu, top) if len(visited) > top.shape[1] else torch.ones_like(mu)
+            chosen = take(mu, top) if len(visited) > top.shape[1] or mass is not None else torch.ones_like(mu)
             gates.append(straight_through(chosen))
             if gate_closed:
                 closed_gates.append(straight_through(-take(mu, rest)))
@@ -95,6 +95,9 @@ def choose_cut(
             nodes = child_nodes(opened_nodes[-1], tree.fan_outs[depth])
     finest = len(visited) if not budget else opened[-1].shape[1] * tree.fan_outs[-1]
     everything = torch.arange(finest, device=tree.means.device).expand(tree.means.shape[0], finest)
+    if closed_gates:
+        stays = torch.zeros_like(chosen) if wanted_nodes is None else -chosen.masked_fill(wanted_nodes, 0)
+        closed_gates.append(straight_through(stays).repeat_interleave(tree.fan_outs[-1], 1, output_size=finest))
     return Cut(
         tuple(opened), (*kept, everything), tuple(opened_nodes), tuple(gates), tuple(scores), wanted_nodes,
         tuple(closed_gates),

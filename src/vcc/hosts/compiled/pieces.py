@@ -14,12 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from vcc.config import VccConfig
+from vcc.core.cut import Cut
 from vcc.core.rows import Rows
 from vcc.core.state import Compressed, Windowed
 from vcc.core.windows import WindowLayout
 from vcc.encode import Host, layer_on_windows, layer_step, layer_with_vips, to_tree, to_windows
 from vcc.hosts.families.host import FamilyHost
 from vcc.hosts.forward.request import LongInput
+from vcc.hosts.forward.wrapped import Openings
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,13 @@ class CompiledPieces:
 
     def __init__(self, backend: Any = "inductor", options: Mapping[str, Any] | None = None) -> None:
         """`options` are those of `torch.compile`."""
-        functions = (begin, window, window_with_vips, tree, step, end)
+        functions = (begin, window, window_with_vips, tree, step, step_and_cut, end)
         pieces = (compiled(piece, backend, options=options) for piece in functions)
-        self.begin, self.window, self.window_with_vips, self.tree, self.step, self.end = pieces
+        self.begin, self.window, self.window_with_vips, self.tree, self.step, self.step_and_cut, self.end = pieces
 
-    def __call__(self, encoder: Any, batch: LongInput, settings: VccConfig) -> tuple[Tensor, Tensor]:
+    def __call__(
+        self, encoder: Any, batch: LongInput, settings: VccConfig, openings: Openings | None = None
+    ) -> tuple[Tensor, Tensor]:
         host: FamilyHost = encoder.host
         config = settings.resolved(host.num_layers)
         layers = [OneLayer(host, layer) for layer in host.layers]
@@ -70,7 +74,12 @@ class CompiledPieces:
             windows = replace(windows, parts=parts)
         state = with_own_strides(self.tree(windows, batch.vips, config))
         for layer in layers[config.window_layers or 0 :]:
-            state = with_own_strides(self.step(layer, state, config))
+            if openings is None:
+                state = self.step(layer, state, config)
+            else:
+                state, cut = self.step_and_cut(layer, state, config)
+                openings.add(cut, state.tree)
+            state = with_own_strides(state)
         return first, self.end(host, state)
 
 
@@ -108,6 +117,12 @@ def tree(windows: Windowed, vips: Tensor, config: VccConfig) -> Compressed:
 
 def step(host: Host, state: Compressed, config: VccConfig) -> Compressed:
     return with_vips_together(layer_step(host, 0, state, config)[0])
+
+
+def step_and_cut(host: Host, state: Compressed, config: VccConfig) -> tuple[Compressed, Cut]:
+    """The same, with the scores of the cut."""
+    state, cut = layer_step(host, 0, state, config)
+    return with_vips_together(state), Cut((), (), cut.opened_nodes, scores=cut.scores)
 
 
 def end(host: FamilyHost, state: Compressed) -> Tensor:
