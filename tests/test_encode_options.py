@@ -182,7 +182,9 @@ def test_all_the_mass_is_the_dense_model() -> None:
 
 def test_a_cut_with_nodes_that_stay_closed_writes_what_was_read() -> None:
     tree = build_tree(random_rows(2, 14), (4, 1))
-    cut = choose_cut(tree, lambda nodes: torch.rand(nodes.counts.shape, generator=torch.Generator().manual_seed(0)), (3,), mass=0.5)
+    cut = choose_cut(
+        tree, lambda nodes: torch.rand(nodes.counts.shape, generator=torch.Generator().manual_seed(0)), (3,), mass=0.5
+    )
     assert not cut.wanted.all()
     rows = read_cut(tree, cut)
     assert torch.equal(rows.counts.sum(1), torch.full((2,), 14.0).double()), "each token is covered once"

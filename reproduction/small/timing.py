@@ -12,8 +12,11 @@ from vcc.bench.measure import clock, median_ms, peak_gib, process_bytes, reset_p
 VIPS = 24  # tokens of a question
 
 
-def measure(model: Any, vips: str | None, length: int, device: str, at_once: int) -> dict[str, float | None]:
+def measure(
+    model: Any, vips: str | None, length: int, device: str, at_once: int, several: bool = False
+) -> dict[str, float | None]:
     """Forward and training, for one sequence and a batch, in ms per sequence; peak memory of the training step.
+    `several`: only for a batch, since every shape is compiled by itself.
 
     A small model waits for Python more than for the GPU, so the GPU's busy time is reported too.
     """
@@ -21,7 +24,7 @@ def measure(model: Any, vips: str | None, length: int, device: str, at_once: int
     model.to(place)
     found: dict[str, float | None] = {}
     for mode in ("forward", "training"):
-        for batch in sorted({1, at_once}):
+        for batch in {at_once} if several else sorted({1, at_once}):
             given = inputs(model, vips, batch, length, place)
             training = mode == "training"
             model.train(training)

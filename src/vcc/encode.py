@@ -214,9 +214,7 @@ def layer_on_windows(host: Host, index: int, windows: Rows) -> Rows:
     return windows.with_hidden(torch.cat(after))
 
 
-def layer_with_vips(
-    host: Host, index: int, vips: Rows, windows: Rows, pieces: WindowLayout
-) -> tuple[Rows, Rows]:
+def layer_with_vips(host: Host, index: int, vips: Rows, windows: Rows, pieces: WindowLayout) -> tuple[Rows, Rows]:
     """Run one layer on VIPs (B, p) and all windows: a window sees the VIPs and its own tokens, the VIPs see each other
     and the whole context."""
     if not vips.hidden.numel():

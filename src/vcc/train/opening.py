@@ -1,8 +1,8 @@
 """Teach a model which segments to open: where the answer is known, its segments should get the score.
 
-    with openings_of(model) as seen:
-        output = model(**inputs)
-    loss = loss + weight * answer_opening_loss(seen, spans)
+with openings_of(model) as seen:
+    output = model(**inputs)
+loss = loss + weight * answer_opening_loss(seen, spans)
 """
 
 from collections.abc import Iterator, Sequence

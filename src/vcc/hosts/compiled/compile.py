@@ -58,7 +58,13 @@ class CompiledGraphs:
         cast = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
         kinds = ((name, value.dtype, value.requires_grad) for name, value in padded.inputs.items())
         openings = encoder.vcc_state.openings
-        key = (*bucket, *kinds, cast, openings is not None, settings)  # a recorded graph would not notice other settings
+        key = (
+            *bucket,
+            *kinds,
+            cast,
+            openings is not None,
+            settings,
+        )  # a recorded graph would not notice other settings
         new = key not in self.graphs
         if new:
             if openings is None:
