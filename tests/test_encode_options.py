@@ -1,5 +1,5 @@
-"""Options of `encode` that the paper does not have: VIPs in every window, means at a token's norm, budget by mass, gates
-on closed rows. Each against an oracle that forms what it says, and exact where everything is open."""
+"""Options of `encode` that the paper does not have: VIPs in every window, means at a token's norm, budget by mass,
+gates on closed rows. Each against an oracle that forms what it says, and exact where everything is open."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from vcc.encode import Step, read_once
 from vcc.errors import UsageError
 from vcc.testing import TinyHost, dense, random_rows, tiny_host
 
-# --------------------------------------------------------------------------------------------------- VIPs in every window
+# ------------------------------------------------------------------------------------------------- VIPs in every window
 
 
 def masked_layer(host: TinyHost, index: int, hidden: Tensor, positions: Tensor, sees: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ def test_a_host_without_it_says_so() -> None:
         encode(Declared(), *batch(), VccConfig(vip_window="every", window_layers=1))
 
 
-# ---------------------------------------------------------------------------------------------------- means at a norm
+# ------------------------------------------------------------------------------------------------------ means at a norm
 
 
 def test_rows_for_several_tokens_get_the_mean_norm_of_the_tokens() -> None:
@@ -132,7 +132,7 @@ def test_what_the_layer_changes_in_a_scaled_mean_is_added_to_the_mean() -> None:
     assert relative_error(result, expected) < 1e-12
 
 
-# ---------------------------------------------------------------------------------------------------- budget by mass
+# ------------------------------------------------------------------------------------------------------- budget by mass
 
 
 def test_mass_takes_the_fewest_nodes_with_that_share_of_the_score() -> None:
@@ -198,7 +198,7 @@ def test_mass_needs_two_scales() -> None:
         VccConfig(scales=(16, 4, 1), budget=(2, 2), mass=0.9)
 
 
-# --------------------------------------------------------------------------------------------------- gates on closed rows
+# ------------------------------------------------------------------------------------------------- gates on closed rows
 
 
 def test_closed_rows_teach_the_score_too_and_change_no_value() -> None:

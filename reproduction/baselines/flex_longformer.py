@@ -19,30 +19,46 @@ from transformers.models.longformer.modeling_longformer import LongformerLayer, 
 from vcc.errors import ModelError
 
 BLOCK = 128  # tokens; what FlexAttention skips or computes as a whole
+PREFIX = 64  # the first tokens, among which all global ones are, are counted in this many
 
 
 @dataclass
 class VisibleBlocks:
-    """Who sees whom in a batch, found by the first layer with these windows and kept for the others."""
+    """Who sees whom in a batch, found by the first layer with these windows and kept for the others.
 
-    mask: Tensor | None = None  # (B, n), the very tensor of the batch
+    The tensors that the kernel looks up keep their place: a new batch of the same shape is copied into them, so nothing
+    is compiled again.
+    """
+
+    batch: Tensor | None = None  # (B, n), the very mask of the batch
+    hidden: Tensor | None = None  # (B, n) the tokens that are masked
+    everywhere: Tensor | None = None  # (B, n) the global ones
     blocks: BlockMask | None = None
     prefix: int = 0  # all global tokens are among the first so many
 
     def find(self, mask: Tensor, is_global: Tensor, some_global: bool, side: int, masked: bool = True) -> None:
         """`mask` (B, n) marks the tokens that are masked or, if `masked` is false, the others."""
-        if self.mask is mask:
+        if self.batch is mask:
             return
-        self.mask, n = mask, mask.shape[1]
-        masked_tokens = mask if masked else ~mask
+        self.batch, n = mask, mask.shape[1]
         # Waits for the device once a batch, as Hugging Face's encoder does too.
         places = torch.arange(1, n + 1, device=mask.device)
-        self.prefix = int((is_global * places).max()) if some_global else 0
+        last = int((is_global * places).max()) if some_global else 0
+        prefix = min(n, -(-last // PREFIX) * PREFIX)
+        tokens = mask if masked else ~mask
+        known = self.hidden is not None and self.hidden.shape == mask.shape and self.hidden.device == mask.device
+        if known and self.prefix == prefix:
+            assert self.hidden is not None and self.everywhere is not None
+            self.hidden.copy_(tokens)
+            self.everywhere.copy_(is_global)
+            return
+        self.prefix = prefix
+        self.hidden, self.everywhere = hidden, everywhere = tokens.clone(), is_global.clone()
 
         def sees(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            return (((i - j).abs() <= side) | is_global[b, j]) & ~masked_tokens[b, j]
+            return (((i - j).abs() <= side) | everywhere[b, j]) & ~hidden[b, j]
 
-        number, index = neighbours(n, side, self.prefix, mask.device)
+        number, index = neighbours(n, side, prefix, mask.device)
         shape = len(mask), 1
         self.blocks = BlockMask.from_kv_blocks(
             number.expand(*shape, -1).contiguous(),

@@ -34,7 +34,7 @@ FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 6, "lc": 3, "lp": 1, "pb": 1}]
 
 @dataclass(frozen=True)
 class TextSource:
-    """A set of texts. `documents`: they are in docs.jsonl, and only those that the training split asks about are read."""
+    """A set of texts. `documents`: they are in docs.jsonl; those that the training split asks about are read."""
 
     name: str
     field: str = "text"

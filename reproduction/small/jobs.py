@@ -28,7 +28,7 @@ from reproduction.small.layout import CURVE, PRESTART, SmallLayout
 from reproduction.small.learning import MaskedWords, finish, train
 from reproduction.small.opened import WatchingPredictor
 from reproduction.small.pack import DATA, MODEL, TOKENS
-from reproduction.small.questions import HiddenQuestions, QuestionTokens
+from reproduction.small.questions import VIPS, HiddenQuestions, QuestionTokens
 from reproduction.small.settings import Small
 from vcc.data.example import Example
 from vcc.data.features import ExampleTokenizer, Frame
@@ -43,22 +43,27 @@ from vcc.train.objectives import Answering
 from vcc.train.perplexity import Perplexity
 from vcc.train.predict import Predictor, counting
 
+MASKED, MASKED_SHORT = 0.075, 0.15  # share of the words; in short rows, without VIPs, more costs nothing
 HELD_OUT_ROWS = 64  # long sequences on which perplexity is measured
 PARAGRAPHS = 64  # short ones per step
 CHARACTERS = 4  # of a token of a contract; a few tokens have more
+FROM_IDS = ("squad", "squad_haystack")  # tasks whose training data are made of ids, once
 MOSTLY_EMPTY = ("cuad",)  # most clauses are in few contracts; like its authors, we draw both kinds equally often
 
 
 # ------------------------------------------------------------------------------------------------------- pretraining
 
 
-def sequences(layout: SmallLayout, split: str, tokenizer: Any, length: int, seed: int, size: int) -> PretrainDataset:
+def sequences(
+    layout: SmallLayout, split: str, tokenizer: Any, length: int, seed: int, size: int, ratio: float = MASKED
+) -> PretrainDataset:
+    """Masked sequences of a split; in clusters if the settings say so."""
     small = layout.small
     layout.out.mkdir(parents=True, exist_ok=True)
     with one_at_a_time(layout.out / f".tokens-{split}.lock"):
         store = unpack_tokens(layout.packed / TOKENS / split, layout.tokens(split))
     clusters = {"cluster_window": small.mask_window, "cluster_density": small.mask_density} if small.mask_window else {}
-    return PretrainDataset(store, MaskedLM.of(tokenizer, **clusters), length, seed, size)
+    return PretrainDataset(store, MaskedLM.of(tokenizer, ratio=ratio, **clusters), length, seed, size)
 
 
 def perplexity(layout: SmallLayout, tokenizer: Any, objective: MaskedWords) -> Perplexity:
@@ -115,9 +120,9 @@ def masked_rows(layout: SmallLayout, model: Any, tokenizer: Any, folder: Path, s
     small = layout.small
     objective = MaskedWords(tokenizer.pad_token_id, None, row=small.short)
     measure = perplexity(layout, tokenizer, objective)
-    data = sequences(layout, "train", tokenizer, small.length, small.seed + 7, 2**40)  # unpacked here for all jobs
-    variants.make_fast("dense-512", model, small.device, small.compile)
+    data = sequences(layout, "train", tokenizer, small.length, small.seed + 7, 2**40, MASKED_SHORT)
     if steps:
+        variants.make_fast("dense-512", model, small.device, small.compile)
         every = max(20, steps // 100 * 20)
         found = train(model, objective, MaskedSequences(data), small, LoopPlan(rate, steps), folder, measure, every)
     else:
@@ -191,7 +196,7 @@ def balanced(found: Sequence[Example], reach: int) -> list[Example]:
 
 def training_data(layout: SmallLayout, task: str, tokenizer: Any, length: int) -> Dataset[Any]:
     """SQuAD from ids, which are made once; other tasks from their texts."""
-    if task not in ("squad", "squad_haystack"):
+    if task not in FROM_IDS:
         return TaskExamples(examples(layout, task, "train"), ExampleTokenizer(tokenizer, "span", length))
     file = layout.questions("train")
     with one_at_a_time(layout.out / ".questions.lock"):
@@ -224,7 +229,7 @@ def learn_paragraphs(layout: SmallLayout, name: str, model: Any, tokenizer: Any,
     """Train on single paragraphs, then answer those of the validation questions: the ceiling of the hidden ones."""
     small, found = layout.small, Trained()
     if small.answer_steps:
-        variants.make_fast(name, model, small.device, small.compile)
+        variants.make_fast(name, model, small.device, small.compile, VIPS)
         objective = answering(layout, name, model, tokenizer, small.short)
         data = training_data(layout, "squad", tokenizer, small.short)
         paragraphs = replace(small, batch=PARAGRAPHS, at_once=PARAGRAPHS)
@@ -268,8 +273,8 @@ def tune(layout: SmallLayout, name: str, task: str) -> None:
             model = variants.reading(name, layout.reader(chosen.start), length)
         else:
             model = variants.loaded(name, layout.answering(name), length)
+        variants.make_fast(name, model, small.device, small.compile, VIPS if task in FROM_IDS else None)
         closing = ClosingBudget(model.vcc, length, chosen.closing) if chosen.closing else None
-        variants.make_fast(name, model, small.device, small.compile)
         objective = answering(layout, name, model, tokenizer, length, chosen.opening)
         data = training_data(layout, task, tokenizer, length)
         steps = steps_in(layout, name, small.tune_seconds, chosen.tune_steps(small.tune_steps))
@@ -326,8 +331,10 @@ def time_one(layout: SmallLayout, name: str, setting: str, options: dict[str, An
     small = layout.small
     length = variants.reads(name, small.length, small.short)
     model = variants.reading(name, layout.start(variants.variant(name).start), length, options)
-    variants.make_fast(name, model, small.device, small.compile)
-    found = timing.measure(model, variants.vip_name(name), length, small.device, small.at_once, small.compile)
+    variants.make_fast(name, model, small.device, small.compile, VIPS)
+    modes = ("training", "forward") if small.time_forward else ("training",)
+    place = small.device
+    found = timing.measure(model, variants.vip_name(name), length, place, small.at_once, small.compile, modes)
     file = layout.times(name, setting)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, json.dumps({"model": name, "setting": setting, "length": length, **found}, indent=1))

@@ -19,8 +19,7 @@ MODEL, TOKENS, DATA = "start", "tokens", "data"
 
 
 def pack(data: Path, model: str, out: Path, tasks: Sequence[str], megabytes: float) -> Path:
-    """Write the folder: the model in 16 bits, text of `megabytes` million tokens, about a byte each, and the sets of the
-    tasks."""
+    """Write the folder: the model in 16 bits, text of `megabytes` million tokens, and the sets of the tasks."""
     if not data.is_dir():
         raise UsageError(f"--data {data}: no such folder")
     out.mkdir(parents=True, exist_ok=True)

@@ -20,6 +20,8 @@ from vcc.errors import DataError
 
 Ints = NDArray[Any]
 DRAWN = 32  # filler paragraphs drawn together
+QUESTION = 60  # tokens of the longest question; a few longer ones are cut
+VIPS = 64  # with the special tokens around it
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ class HiddenQuestions(Dataset[Features]):
 
     def __getitem__(self, draw: int) -> Features:
         tokens, frame, number = self.tokens, self.frame, draw % len(self.tokens)
-        asked = tokens.question(number)[: self.length // 2]
+        asked = tokens.question(number)[: min(QUESTION, self.length // 2)]
         vips = np.concatenate([frame.before, asked, frame.between])
         room = self.length - len(vips) - len(frame.after)
         about = int(tokens.about[number])

@@ -19,6 +19,7 @@ MAY_BE_ZERO = (
     "answer_steps",
     "reader",
     "compile",
+    "time_forward",
 )
 
 
@@ -41,6 +42,7 @@ class Small:
     batch: Annotated[int, "long sequences per step"] = 64
     at_once: Annotated[int, "sequences per forward pass", FREE] = 64
     compile: Annotated[bool, "compile the models; the first step takes a minute", FREE] = True
+    time_forward: Annotated[bool, "time forward passes too, not only training", FREE] = True
     mask_window: Annotated[int | None, "put masks together in windows of this many tokens (default: scattered)"] = None
     mask_density: Annotated[float, "share of such a window that is masked"] = 0.3
     prestart_rate: Annotated[float, "peak learning rate of the pre-norm checkpoint"] = 1e-3

@@ -9,11 +9,17 @@ from reproduction.loop import half_precision
 from vcc.bench.kernels import busiest
 from vcc.bench.measure import clock, median_ms, peak_gib, process_bytes, reset_peak
 
-VIPS = 24  # tokens of a question
+QUESTION = 24  # tokens
 
 
 def measure(
-    model: Any, vips: str | None, length: int, device: str, at_once: int, several: bool = False
+    model: Any,
+    vips: str | None,
+    length: int,
+    device: str,
+    at_once: int,
+    several: bool = False,
+    modes: tuple[str, ...] = ("forward", "training"),
 ) -> dict[str, float | None]:
     """Forward and training, for one sequence and a batch, in ms per sequence; peak memory of the training step.
     `several`: only for a batch, since every shape is compiled by itself.
@@ -23,7 +29,7 @@ def measure(
     place = torch.device(device)
     model.to(place)
     found: dict[str, float | None] = {}
-    for mode in ("forward", "training"):
+    for mode in modes:
         for batch in {at_once} if several else sorted({1, at_once}):
             given = inputs(model, vips, batch, length, place)
             training = mode == "training"
@@ -51,5 +57,5 @@ def inputs(model: Any, vips: str | None, batch: int, n: int, device: torch.devic
     ids = torch.randint(5, model.config.vocab_size, (batch, n), generator=torch.Generator().manual_seed(0))
     given = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     if vips is not None:
-        given[vips] = (torch.arange(n).expand(batch, n) < VIPS).long()
+        given[vips] = (torch.arange(n).expand(batch, n) < QUESTION).long()
     return {name: value.to(device) for name, value in given.items()}

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import AutoModelForMaskedLM, AutoModelForQuestionAnswering, PreTrainedModel
 
 from reproduction.baselines.block_models import pattern_of, restore_blocks, use_blocks
@@ -14,7 +15,7 @@ from vcc.config import VccConfig
 from vcc.errors import UsageError
 from vcc.hosts import load
 from vcc.hosts.compiled.compile import compile as compile_vcc
-from vcc.hosts.forward.wrapped import Wrapped
+from vcc.hosts.forward.wrapped import Wrapped, state_of
 from vcc.hosts.wrap import wrap
 from vcc.tasks.paper import paper_recipe
 from vcc.tasks.pretraining import PRETRAININGS
@@ -140,14 +141,20 @@ def without_flex(options: Changes) -> Changes:
     return {name: value for name, value in options.items() if name != "flex"}
 
 
-def make_fast(name: str, model: Any, device: str, compile: bool) -> None:
+def make_fast(name: str, model: Any, device: str, compile: bool, vips: int | None = None) -> None:
     """Compile in place for batches of one shape, as each kind is fastest. Blocks stay as they are: the number of pairs
-    that they choose is read from the device."""
+    that they choose is read from the device. `vips`: the most VIPs of any batch, which are then of one shape too."""
     chosen = variant(name)
     if chosen.kind == "longformer" and device == "cuda" and chosen.answering.get("flex", True):
         use_flex(model, compile)
     elif compile and isinstance(model, Wrapped):
         compile_vcc(model, whole=False)
+        if vips is not None:  # not saved with the model
+            state_of(model).settings = replace(model.vcc, max_vips=vips)
+    elif compile and chosen.kind == "windows":
+        for layer in model.base_model.encoder.layer:
+            layer.feed_forward_chunk = torch.compile(layer.feed_forward_chunk, dynamic=False)
+            layer.attention.output.compile(dynamic=False)
     elif compile and chosen.kind in ("dense", "dense-512"):
         model.base_model.compile(dynamic=False)
 

@@ -1,4 +1,4 @@
-"""Options that the paper does not have, in real models: exact where everything is seen, the same when compiled, saved."""
+"""Options that the paper does not have, in real models: exact where everything is seen, and the same compiled."""
 
 from dataclasses import replace
 from pathlib import Path
