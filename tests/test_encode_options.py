@@ -108,8 +108,8 @@ def test_means_at_a_tokens_norm_leave_the_open_cut_exact(pre_norm: bool) -> None
     assert error_on_tokens(result, dense(host, rows)) < 1e-12
 
 
-def test_what_the_layer_changes_in_a_scaled_mean_is_added_to_the_mean() -> None:
-    """One layer by hand: scale the means that it sees, run it, and add what it changed to all tokens of a segment."""
+def test_a_closed_mean_becomes_what_the_layer_gives_for_it_at_a_tokens_norm() -> None:
+    """One layer by hand: scale the means that it sees, run it, and move all tokens of a segment as its mean moves."""
     host, rows = tiny_host(layers=1, pre_norm=False), random_rows(1, 14)
     vip_mask = (torch.arange(14) < 2).long()[None]
     steps: list[Step] = []
@@ -128,7 +128,7 @@ def test_what_the_layer_changes_in_a_scaled_mean_is_added_to_the_mean() -> None:
     expected[:2] = after[:2]
     expected[2 + 4 * opened : 6 + 4 * opened] = after[4:]
     for place, x in enumerate(closed):
-        expected[2 + 4 * x : 6 + 4 * x] = context[4 * x : 4 * x + 4] + after[2 + place] - scaled[place]
+        expected[2 + 4 * x : 6 + 4 * x] = context[4 * x : 4 * x + 4] + after[2 + place] - means[x]
     assert relative_error(result, expected) < 1e-12
 
 

@@ -177,8 +177,8 @@ def run_layers(host: Host, state: Compressed, config: VccConfig, watch: Watch | 
 def layer_step(host: Host, index: int, state: Compressed, config: VccConfig) -> tuple[Compressed, Cut]:
     """Choose, read, layer, write: X_new = S^+ gamma(S X) + X without ever forming S, S^+ or X.
 
-    With `mean_norm` the layer sees means at the norm of a token. What it changes in such a row is added to the mean as
-    it was, so the tokens below, mean minus difference, keep their norm.
+    With `mean_norm` the layer sees means at the norm of a token. The update is still computed against the mean as it
+    was: after the layer the mean of a closed node is what the layer gave for it.
     """
     vips, number = state.vips, len(state.vips)
 
@@ -190,9 +190,7 @@ def layer_step(host: Host, index: int, state: Compressed, config: VccConfig) -> 
     cut = choose_cut(state.tree, score, config.budget, explore, config.mass, config.gate_closed)
     chosen, tree = read_cut_and_pass_tree(state.tree, cut)
     seen = concat_rows(vips, chosen)  # S X, in the model's own precision
-    if config.mean_norm:
-        seen = at_token_norm(seen, vips)
-    after = host.layer(index, seen)
+    after = host.layer(index, at_token_norm(seen, vips) if config.mean_norm else seen)
     # The update is the output minus the rounded input, so rounding to bf16 does not leak into the tree.
     update = after[:, number:].to(tree.means.dtype) - seen.hidden[:, number:].to(tree.means.dtype)
     if cut.closed_gates:
