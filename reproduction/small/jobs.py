@@ -28,7 +28,7 @@ from reproduction.small.layout import CURVE, PRESTART, SmallLayout
 from reproduction.small.learning import MaskedWords, finish, train
 from reproduction.small.opened import WatchingPredictor
 from reproduction.small.pack import DATA, MODEL, TOKENS
-from reproduction.small.questions import VIPS, HiddenQuestions, QuestionTokens
+from reproduction.small.questions import QUESTIONS, VIPS, HiddenQuestions, QuestionTokens
 from reproduction.small.settings import Small
 from vcc.data.example import Example
 from vcc.data.features import ExampleTokenizer, Frame
@@ -171,7 +171,7 @@ def task_of(layout: SmallLayout, task: str) -> Task:
 
 
 def examples(layout: SmallLayout, task: str, split: Split) -> Sequence[Example]:
-    """All training examples, or a random sample of the test examples. All hidden paragraphs have an answer."""
+    """All training examples, or a random sample of the test examples. Of SQuAD those with an answer, hidden or not."""
     found = task_of(layout, task).load(split, str(layout.packed / DATA))
     if split == "train":
         return balanced(found, layout.small.length * CHARACTERS) if task in MOSTLY_EMPTY else found
@@ -181,7 +181,7 @@ def examples(layout: SmallLayout, task: str, split: Split) -> Sequence[Example]:
         if len(chosen) == layout.small.examples:
             break
         example = found[i]
-        if task != "squad_haystack" or example.answers:
+        if task not in FROM_IDS or example.answers:
             chosen.append(example)
     return chosen
 
@@ -195,14 +195,10 @@ def balanced(found: Sequence[Example], reach: int) -> list[Example]:
 
 
 def training_data(layout: SmallLayout, task: str, tokenizer: Any, length: int) -> Dataset[Any]:
-    """SQuAD from ids, which are made once; other tasks from their texts."""
+    """SQuAD from packed ids; other tasks from their texts."""
     if task not in FROM_IDS:
         return TaskExamples(examples(layout, task, "train"), ExampleTokenizer(tokenizer, "span", length))
-    file = layout.questions("train")
-    with one_at_a_time(layout.out / ".questions.lock"):
-        if not file.exists():
-            QuestionTokens.of(examples(layout, "squad", "train"), tokenizer).save(file)
-    tokens = QuestionTokens.load(file)
+    tokens = QuestionTokens.load(layout.packed / TOKENS / QUESTIONS)
     return HiddenQuestions(tokens, Frame.of(tokenizer), length, layout.small.seed, task == "squad_haystack")
 
 
@@ -241,7 +237,7 @@ def learn_paragraphs(layout: SmallLayout, name: str, model: Any, tokenizer: Any,
 def ceiling(layout: SmallLayout, name: str, model: Any, tokenizer: Any) -> dict[str, float]:
     """F1 on the paragraphs alone of the hidden questions."""
     small = layout.small
-    held_out = [example for example in examples(layout, "squad", "validation") if example.answers]
+    held_out = examples(layout, "squad", "validation")
     model.eval().to(small.device)
     predictor = Predictor.of(TASKS["squad"](), "span", model, tokenizer, small.short, PARAGRAPHS)
     predictor = replace(predictor, answering=answering(layout, name, model, tokenizer, small.short))

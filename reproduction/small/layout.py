@@ -34,9 +34,6 @@ class SmallLayout:
         """The dense model that learned to answer paragraphs, from a common checkpoint."""
         return self.out / f"{kind}-reader{self.end}"
 
-    def questions(self, split: str) -> Path:
-        return self.out / "tokens" / f"questions-{split}.npz"
-
     def tokens(self, split: str) -> Path:
         return self.out / "tokens" / split
 

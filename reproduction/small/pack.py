@@ -9,9 +9,11 @@ import torch
 from transformers import AutoModel
 
 from reproduction.small.corpus import pack_tokens
+from reproduction.small.questions import QUESTIONS, QuestionTokens
 from vcc.data.records import find_split
 from vcc.errors import UsageError
 from vcc.hosts import load
+from vcc.tasks.squad import Squad
 
 SETS = {"squad_haystack": "squad"}  # the folder of a task, where it has another name
 LARGER = {("squad", "train"): "squad11"}  # splits that another folder has more of
@@ -35,5 +37,7 @@ def pack(data: Path, model: str, out: Path, tasks: Sequence[str], megabytes: flo
             shutil.copy(file, out / DATA / name / f"{split}{''.join(file.suffixes[-2:])}")
         for documents in (data / name).glob("docs.*"):
             shutil.copy(documents, out / DATA / name / documents.name)
-    pack_tokens(data, load.load_tokenizer(model), out / TOKENS, round(megabytes * 1e6))
+    tokenizer = load.load_tokenizer(model)
+    pack_tokens(data, tokenizer, out / TOKENS, round(megabytes * 1e6))
+    QuestionTokens.of(Squad().load("train", str(out / DATA)), tokenizer).save(out / TOKENS / QUESTIONS)
     return out

@@ -19,6 +19,7 @@ from vcc.data.features import Features, Frame, Row, token_spans, tokenize_text, 
 from vcc.errors import DataError
 
 Ints = NDArray[Any]
+QUESTIONS = "questions.npz"
 DRAWN = 32  # filler paragraphs drawn together
 QUESTION = 60  # tokens of the longest question; a few longer ones are cut
 VIPS = 64  # with the special tokens around it
@@ -63,9 +64,7 @@ class QuestionTokens:
 
     def save(self, file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        aside = file.with_suffix(".partial.npz")
-        np.savez(aside, **asdict(self))
-        aside.rename(file)
+        np.savez_compressed(file, **asdict(self))
 
     @staticmethod
     def load(file: Path) -> "QuestionTokens":
@@ -83,7 +82,7 @@ class QuestionTokens:
 
 
 def joined(parts: Sequence[Ints]) -> tuple[Ints, Ints]:
-    return np.concatenate(parts).astype(np.int32), np.cumsum([len(part) for part in parts])
+    return np.concatenate(parts).astype(np.uint16), np.cumsum([len(part) for part in parts])
 
 
 class HiddenQuestions(Dataset[Features]):
@@ -110,7 +109,7 @@ class HiddenQuestions(Dataset[Features]):
             filler = self.filler(rng, room - len(own), int(tokens.owners[about]))
             place = int(rng.integers(len(filler) + 1))
             pieces, before = [*filler[:place], own, *filler[place:]], sum(map(len, filler[:place]))
-        ids = np.concatenate([vips, *pieces, frame.after])
+        ids = np.concatenate([vips, *pieces, frame.after]).astype(np.int32)
         types = np.zeros_like(ids)
         types[len(vips) :] = frame.second_type
         moved = len(vips) + before
