@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from vcc.config import VccConfig
 
-LEVELS = 4  # budgets on the way; each is another compiled graph
+LEVELS = 3  # budgets on the way; each is another compiled graph
 
 
 @dataclass(frozen=True)
@@ -27,3 +27,7 @@ class ClosingBudget:
             own + round(left * max(nodes - own, 0)) for own, nodes in zip(self.settings.budget, every, strict=True)
         )
         return replace(self.settings, budget=budget)
+
+    def levels(self) -> list[VccConfig]:
+        """All settings on the way, from everything open to the last before those at the end."""
+        return [self.at(self.share * (level + 0.5) / LEVELS) for level in range(LEVELS)]

@@ -35,6 +35,7 @@ from vcc.data.features import ExampleTokenizer, Frame
 from vcc.data.pretrain import MaskedLM, PretrainDataset
 from vcc.files import one_at_a_time, write_whole
 from vcc.hosts import load
+from vcc.hosts.forward.wrapped import state_of
 from vcc.hosts.quiet import quiet
 from vcc.tasks import TASKS
 from vcc.tasks.task import Split, Task
@@ -324,13 +325,27 @@ def time_alone(layout: SmallLayout, each: Sequence[dict[str, Any]]) -> None:
 
 
 def time_one(layout: SmallLayout, name: str, setting: str, options: dict[str, Any]) -> None:
-    small = layout.small
+    """Time a model at its start. Of a budget that closes, every level is timed, and the mean over a run is written."""
+    small, chosen = layout.small, variants.variant(name)
     length = variants.reads(name, small.length, small.short)
-    model = variants.reading(name, layout.start(variants.variant(name).start), length, options)
+    model: Any = variants.reading(name, layout.start(chosen.start), length, options)
     variants.make_fast(name, model, small.device, small.compile, VIPS)
-    modes = ("training", "forward") if small.time_forward else ("training",)
-    place = small.device
-    found = timing.measure(model, variants.vip_name(name), length, place, small.at_once, small.compile, modes)
+
+    def measured(*modes: str) -> dict[str, float | None]:
+        vips = variants.vip_name(name)
+        return timing.measure(model, vips, length, small.device, small.at_once, small.compile, modes)
+
+    found = measured("training", "forward") if small.time_forward else measured("training")
+    if chosen.closing:
+        closing = ClosingBudget(model.vcc, length, chosen.closing)
+        more: list[dict[str, float | None]] = []
+        for settings in closing.levels():
+            state_of(model).settings = settings
+            more.append(measured("training"))
+        for key in ("training_ms_each", "training_gpu_ms_each"):
+            values = [one[key] for one in more if one.get(key)]
+            if found.get(key) and values:
+                found[key] = (1 - chosen.closing) * found[key] + chosen.closing * sum(values) / len(values)
     file = layout.times(name, setting)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, json.dumps({"model": name, "setting": setting, "length": length, **found}, indent=1))
