@@ -343,9 +343,9 @@ def time_one(layout: SmallLayout, name: str, setting: str, options: dict[str, An
             state_of(model).settings = settings
             more.append(measured("training"))
         for key in ("training_ms_each", "training_gpu_ms_each"):
-            values = [one[key] for one in more if one.get(key)]
-            if found.get(key) and values:
-                found[key] = (1 - chosen.closing) * found[key] + chosen.closing * sum(values) / len(values)
+            own, values = found.get(key), [value for one in more if (value := one.get(key)) is not None]
+            if own is not None and values:
+                found[key] = (1 - chosen.closing) * own + chosen.closing * sum(values) / len(values)
     file = layout.times(name, setting)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, json.dumps({"model": name, "setting": setting, "length": length, **found}, indent=1))

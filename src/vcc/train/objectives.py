@@ -1,7 +1,7 @@
 """Training objectives: answers of three kinds, or masked tokens; how items become a batch, and its loss."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from vcc.data.features import Features
 from vcc.data.losses import choice_loss, span_loss
 from vcc.data.pretrain import Masked, collate_masked
 from vcc.errors import UsageError
-from vcc.hosts.forward.wrapped import Wrapped
+from vcc.hosts.forward.wrapped import Openings, Wrapped
 from vcc.train.models import padding, vip_name
 from vcc.train.opening import answer_opening_loss, openings_of
 from vcc.train.trainer import Batch
@@ -74,7 +74,11 @@ class Answering:
         """The loss, summed over what `count` counts. If several spans are right, any of them satisfies it."""
         if self.head == "text":
             return text_loss(model, batch)
-        with openings_of(plain(model)) if self.opening else nullcontext() as seen:
+        seen: Openings | None = None
+        if self.opening:
+            with openings_of(plain(model)) as seen:
+                output = model(**inputs_of(batch))
+        else:
             output = model(**inputs_of(batch))
         if self.head == "choice":
             return choice_loss(output.logits, batch["labels"], batch["choice_mask"]) * self.count(batch)
