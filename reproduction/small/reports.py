@@ -67,8 +67,13 @@ def curve(at: Workspace, model: str) -> list[dict[str, float]]:
 
 
 def seen(at: Workspace, models: Sequence[str]) -> list[str]:
-    """These models, and others trained in the same folder."""
-    return [name for name in VARIANTS if name in models or curve(at, name)]
+    """The chosen models, by default these, and others trained in the same folder."""
+    chosen = at.small.models or models
+
+    def scored(name: str) -> bool:
+        return any(at.layout.scores(name, task).exists() for task in at.small.tasks)
+
+    return [name for name in VARIANTS if name in chosen or curve(at, name) or scored(name)]
 
 
 def comparison(at: Workspace, models: Sequence[str]) -> tuple[ReportTable, ...]:

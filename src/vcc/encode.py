@@ -223,8 +223,15 @@ def layer_with_vips(host: Host, index: int, vips: Rows, windows: Rows, pieces: W
     some = len(owners) if torch.is_grad_enabled() else max(1, WINDOWED_AT_ONCE // (len(windows) + len(vips)))
     found = []
     for start in range(0, len(owners), max(some, 1)):
-        part = Rows(*(each[start : start + some] for each in (windows.hidden, windows.counts, windows.positions)))
-        seen = owners[start : start + some]
-        asking = Rows(*(each.index_select(0, seen) for each in (vips.hidden, vips.counts, vips.positions)))
+        these = slice(start, start + some)
+        part = Rows(windows.hidden[these], windows.counts[these], windows.positions[these])
+        asking = copy_vips(vips, owners[these])
         found.append(host.layer_among(index, part, concat_rows(asking, part)))
     return after, windows.with_hidden(torch.cat(found)) if found else windows
+
+
+def copy_vips(vips: Rows, owners: Tensor) -> Rows:
+    """The VIPs of batch elements `owners` (k,): (k, p). The gradient of `index_select` is a sum; that of indexing
+    sorts."""
+    hidden, counts, positions = (each.index_select(0, owners) for each in (vips.hidden, vips.counts, vips.positions))
+    return Rows(hidden, counts, positions)
