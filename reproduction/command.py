@@ -25,7 +25,7 @@ def reproduce(
     t5: Annotated[str, "encoder-decoder to start from"] = "",
     text: Annotated[str, "corpus of continued pretraining at paper scale (default: a copy of The Pile)"] = "",
     pack: Annotated[bool, "only pack --data and --model into OUT/packed, for another machine"] = False,
-    pack_megabytes: Annotated[float, "compressed text in the pack"] = 6.0,
+    pack_megabytes: Annotated[float, "text in the pack, a million tokens each"] = 80.0,
     **given: Annotated[Any, Small],
 ) -> None:
     """Reproduce the paper's tables and figures as Markdown, JSON and pictures, with the paper's numbers beside ours.

@@ -18,13 +18,13 @@ from reproduction.loop import half_precision
 from shipped_model.data import Ints, Page, Span, TokenQuestion
 from shipped_model.practice import all_apart, places_loss
 from vcc.config import VccConfig
-from vcc.core.cut import visited_nodes
 from vcc.core.tree import SegmentTree
 from vcc.data.collate import NULL_POSITION
 from vcc.encode import Step, Watch
 from vcc.qa.model import QaModel
 from vcc.qa.settings import QaSettings
 from vcc.qa.windows import ChosenPassage, Found, WindowReader, batch, room, window_logits
+from vcc.train.opening import opening_loss
 
 BUDGETS = ((64, 32), (128, 32), (128, 32), (128, 64), (128, 64))  # drawn in training, so all of them work later
 
@@ -95,24 +95,13 @@ class ReadByVcc:
         yield from itertools.islice(windows, self.more)
 
     def choosing_loss(self, questions: Sequence[TokenQuestion], tree: SegmentTree, steps: Sequence[Step]) -> Tensor:
-        """-log of each answer node's share of the score, among all nodes without an answer."""
+        """The segments of the answers should be opened."""
         gold = torch.zeros(len(questions), tree.counts[-1].shape[1], dtype=torch.bool)
         places = self.qa.places(tree.length).tolist()
         for i, question in enumerate(questions):
             for a, b in question.spans:
                 gold[i, places[a] : places[b] + 1] = True
-        device = tree.means.device
-        gold = gold.to(device)
-        total, number = torch.zeros((), device=device), 0
-        for step in steps:
-            for depth, score in enumerate(step.cut.scores):  # type: ignore[union-attr]
-                wanted = gold.unflatten(1, (-1, tree.scales[depth])).any(2)
-                wanted = wanted.gather(1, visited_nodes(tree, step.cut, depth))  # type: ignore[arg-type]
-                score = score.float() + 1e-9
-                others = score.masked_fill(wanted, 0).sum(1, keepdim=True)
-                total = total + (((score + others) / score).log() * wanted).sum() / wanted.sum().clamp(min=1)
-                number += 1
-        return total / max(number, 1)
+        return opening_loss([step.cut for step in steps if step.cut is not None], tree, gold.to(tree.means.device))
 
     @torch.inference_mode()
     def find(self, page: Page) -> Sequence[Sequence[Found]]:

@@ -63,7 +63,9 @@ def cases(draw: st.DrawFn, longest: int = 40) -> Case:
         budget=budget,
         window=draw(st.integers(1, 12)),
         window_layers=draw(st.integers(0, 2)),
-        vip_window=draw(st.sampled_from(["inline", "own"])),
+        vip_window=draw(st.sampled_from(["inline", "own", "every"])),
+        mean_norm=draw(st.booleans()),
+        mass=draw(st.sampled_from([None, 0.5, 1.0])) if len(scales) == 2 else None,
         score=draw(st.sampled_from(["attention", "attention", "similarity"])),
         max_vips=draw(st.sampled_from([None, None, longest])),
     )

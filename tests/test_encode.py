@@ -42,7 +42,7 @@ def error_on_tokens(actual: Rows, expected: Tensor) -> float:
 
 
 @pytest.mark.parametrize("scales", SCALES)
-@pytest.mark.parametrize("vip_window", ["inline", "own"])
+@pytest.mark.parametrize("vip_window", ["inline", "own", "every"])
 @pytest.mark.parametrize(("pre_norm", "distance"), [(True, 0.0), (False, 0.0), (True, 0.1)])
 def test_every_scale_open_equals_the_dense_model(scales, vip_window: str, pre_norm: bool, distance: float) -> None:
     host = tiny_host(pre_norm=pre_norm, distance=distance)
@@ -178,6 +178,9 @@ class Leak:
     def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
         hidden = self.host.layer(index, rows, consecutive)
         return hidden + 1e-6 * hidden.roll(1, 0)
+
+    def layer_among(self, index: int, rows: Rows, keys: Rows) -> Tensor:
+        return self.host.layer_among(index, rows, keys)
 
 
 def test_a_leak_of_1e6_between_batch_rows_is_caught() -> None:

@@ -1,4 +1,4 @@
-"""Block attention in Hugging Face's BERT and RoBERTa: same class, heads and weights, another attention."""
+"""Sparse attention in Hugging Face's BERT and RoBERTa: same class, heads and weights, another attention."""
 
 import copy
 from typing import Any, TypeVar
@@ -8,14 +8,15 @@ from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface
 
-from reproduction.baselines.blocks import AttentionBlocks
-from reproduction.baselines.patterns import BlockPattern, read_pattern
-from vcc.errors import ModelError
+from reproduction.baselines.patterns import BigBird, BlockPattern, Mra
+from reproduction.baselines.windows import Windows
+from vcc.errors import ModelError, UsageError
 
 Model = TypeVar("Model", bound=PreTrainedModel)
 NAME = "vcc_blocks"  # under which Hugging Face finds the attention
 KEY = "attention_blocks"  # of a configuration that asks for it
-TYPES = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
+TYPES = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "roberta-prelayernorm")
+PATTERNS: dict[str, type[Mra] | type[BigBird] | type[Windows]] = {"mra": Mra, "bigbird": BigBird, "windows": Windows}
 
 
 def use_blocks(model: Model, pattern: BlockPattern) -> Model:
@@ -49,21 +50,32 @@ def pattern_of(model: PreTrainedModel) -> BlockPattern | None:
     return None if values is None else read_pattern(values)
 
 
+def read_pattern(values: dict[str, Any]) -> BlockPattern:
+    """The inverse of `to_dict`."""
+    name = values.get("name")
+    if name not in PATTERNS:
+        raise UsageError(f"the attention pattern {name!r} must be one of {', '.join(PATTERNS)}")
+    return PATTERNS[name](**{key: value for key, value in values.items() if key != "name"})
+
+
 def attention(
-    module: Any, q: Tensor, k: Tensor, v: Tensor, attention_mask: Tensor | None, scaling: float, **_: Any
+    module: Any,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float,
+    global_attention_mask: Tensor | None = None,
+    **_: Any,
 ) -> tuple[Tensor, None]:
     """The attention function that Hugging Face calls. q, k, v (B, H, n, d) -> (B, n, H, d). Without attention dropout,
     as in MRA's own code: there is no matrix of weights."""
-    B, H, n, d = q.shape
-    real = q.new_ones(B, n, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
-    real = real[:, None, :].expand(B, H, n).flatten(0, 1)
+    real = q.new_ones(q.shape[0], q.shape[2], dtype=torch.bool) if attention_mask is None else attention_mask
     pattern = read_pattern(getattr(module.config, KEY))
-    blocks = AttentionBlocks.of(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), real, pattern.block, scaling)
-    with torch.autocast(q.device.type, enabled=False):  # sums over blocks stay in float32
-        out = pattern.attend(blocks, module.layer_idx or 0)[:, :n]  # (B H, n, d)
-    return out.unflatten(0, (B, H)).transpose(1, 2), None
+    out = pattern.attend_heads(q, k, v, real, global_attention_mask, scaling, module.layer_idx or 0)
+    return out.transpose(1, 2), None
 
 
 def keep_mask(attention_mask: Tensor | None = None, **_: Any) -> Tensor | None:
-    """The mask over tokens (B, n) as given, not expanded to pairs."""
-    return attention_mask
+    """The mask over tokens (B, n), not expanded to pairs."""
+    return None if attention_mask is None else attention_mask.bool()

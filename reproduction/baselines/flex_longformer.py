@@ -14,34 +14,52 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
-from transformers.models.longformer.modeling_longformer import LongformerSelfAttention
+from transformers.models.longformer.modeling_longformer import LongformerLayer, LongformerSelfAttention
 
 from vcc.errors import ModelError
 
 BLOCK = 128  # tokens; what FlexAttention skips or computes as a whole
+PREFIX = 64  # the first tokens, among which all global ones are, are counted in this many
 
 
 @dataclass
 class VisibleBlocks:
-    """Who sees whom in a batch, found by the first layer with these windows and kept for the others."""
+    """Who sees whom in a batch, found by the first layer with these windows and kept for the others.
 
-    masked: Tensor | None = None  # (B, n), the very tensor of the batch
+    The tensors that the kernel looks up keep their place: a new batch of the same shape is copied into them, so nothing
+    is compiled again.
+    """
+
+    batch: Tensor | None = None  # (B, n), the very mask of the batch
+    hidden: Tensor | None = None  # (B, n) the tokens that are masked
+    everywhere: Tensor | None = None  # (B, n) the global ones
     blocks: BlockMask | None = None
     prefix: int = 0  # all global tokens are among the first so many
 
-    def find(self, masked: Tensor, is_global: Tensor, some_global: bool, side: int) -> None:
-        if self.masked is masked:
+    def find(self, mask: Tensor, is_global: Tensor, some_global: bool, side: int, masked: bool = True) -> None:
+        """`mask` (B, n) marks the tokens that are masked or, if `masked` is false, the others."""
+        if self.batch is mask:
             return
-        self.masked, n = masked, masked.shape[1]
+        self.batch, n = mask, mask.shape[1]
         # Waits for the device once a batch, as Hugging Face's encoder does too.
-        places = torch.arange(1, n + 1, device=masked.device)
-        self.prefix = int((is_global * places).max()) if some_global else 0
+        places = torch.arange(1, n + 1, device=mask.device)
+        last = int((is_global * places).max()) if some_global else 0
+        prefix = min(n, -(-last // PREFIX) * PREFIX)
+        tokens = mask if masked else ~mask
+        known = self.hidden is not None and self.hidden.shape == mask.shape and self.hidden.device == mask.device
+        if known and self.prefix == prefix:
+            assert self.hidden is not None and self.everywhere is not None
+            self.hidden.copy_(tokens)
+            self.everywhere.copy_(is_global)
+            return
+        self.prefix = prefix
+        self.hidden, self.everywhere = hidden, everywhere = tokens.clone(), is_global.clone()
 
         def sees(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            return (((i - j).abs() <= side) | is_global[b, j]) & ~masked[b, j]
+            return (((i - j).abs() <= side) | everywhere[b, j]) & ~hidden[b, j]
 
-        number, index = neighbours(n, side, self.prefix, masked.device)
-        shape = len(masked), 1
+        number, index = neighbours(n, side, prefix, mask.device)
+        shape = len(mask), 1
         self.blocks = BlockMask.from_kv_blocks(
             number.expand(*shape, -1).contiguous(),
             index.expand(*shape, -1, -1).contiguous(),
@@ -99,8 +117,9 @@ def fused(on_cuda: bool) -> Any:
     return torch.compile(flex_attention, dynamic=False) if on_cuda else flex_attention
 
 
-def use_flex(model: PreTrainedModel) -> PreTrainedModel:
-    """A Longformer itself, whose attention is now FlexAttention's; it is saved as before."""
+def use_flex(model: PreTrainedModel, compile: bool = False) -> PreTrainedModel:
+    """A Longformer itself, whose attention is now FlexAttention's; it is saved as before. `compile`: what a layer does
+    beside attention is compiled, for batches of one shape."""
     dropout = model.config.attention_probs_dropout_prob
     if dropout:
         raise ModelError(f"attention_probs_dropout_prob is {dropout}: it must be 0, FlexAttention has no dropout")
@@ -109,4 +128,7 @@ def use_flex(model: PreTrainedModel) -> PreTrainedModel:
         if isinstance(module, LongformerSelfAttention):
             module.__class__ = FlexSelfAttention
             module.visible = by_window.setdefault(module.one_sided_attn_window_size, VisibleBlocks())  # type: ignore[assignment]
+        elif compile and isinstance(module, LongformerLayer):
+            module.ff_chunk = torch.compile(module.ff_chunk, dynamic=False)  # type: ignore[method-assign]
+            module.attention.output.compile(dynamic=False)
     return model

@@ -12,22 +12,42 @@ from vcc.errors import UsageError
 
 
 class BlockPattern(ABC):
-    """A kind of block attention with its settings. A subclass is final and a frozen dataclass."""
+    """A kind of sparse attention with its settings. A subclass is final and a frozen dataclass."""
 
     name: str
+
+    @abstractmethod
+    def attend_heads(
+        self, q: Tensor, k: Tensor, v: Tensor, real: Tensor, is_global: Tensor | None, scale: float, layer: int
+    ) -> Tensor:
+        """q, k, v (B, H, n, d), the tokens that are real and those that are global (B, n) -> (B, H, n, d)"""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, **asdict(self)}  # type: ignore[call-overload]
+
+
+class BlocksOfPairs(BlockPattern):
+    """Attention by pairs of blocks, of which some are computed exactly. No token is global."""
+
     block: int
 
     @abstractmethod
     def attend(self, blocks: AttentionBlocks, layer: int) -> Tensor:
         """(N, X b, d)"""
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"name": self.name, **asdict(self)}  # type: ignore[call-overload]
+    def attend_heads(
+        self, q: Tensor, k: Tensor, v: Tensor, real: Tensor, is_global: Tensor | None, scale: float, layer: int
+    ) -> Tensor:
+        B, H, n, _ = q.shape
+        real = real[:, None, :].expand(B, H, n).flatten(0, 1)
+        blocks = AttentionBlocks.of(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), real, self.block, scale)
+        with torch.autocast(q.device.type, enabled=False):  # sums over blocks stay in float32
+            return self.attend(blocks, layer)[:, :n].unflatten(0, (B, H))
 
 
 @final
 @dataclass(frozen=True)
-class Mra(BlockPattern):
+class Mra(BlocksOfPairs):
     """MRA-2 (Zeng et al. 2022): the best `per_row` blocks a row, over all rows of a head together, are exact; the rest
     is attended to through its means, or not at all (`rest` false: MRA-2-s). The defaults are those of the authors'
     model for 4,096 tokens, `mra-base-4096-8-d3`: 8 blocks a row, 3 of them around the diagonal.
@@ -67,7 +87,7 @@ class Mra(BlockPattern):
 
 @final
 @dataclass(frozen=True)
-class BigBird(BlockPattern):
+class BigBird(BlocksOfPairs):
     """Big Bird (Zaheer et al. 2020): each block sees `window` blocks around it, the first and the last one, and
     `random` others, drawn once for each layer; the first and the last block see everything.
 
@@ -111,17 +131,6 @@ def scattered(x: Tensor, y: Tensor, layer: int) -> Tensor:
     for shift in (15, 12, 16):
         mixed = ((mixed >> shift) ^ mixed) * 0x2C1B3C6D % 2**31
     return mixed
-
-
-PATTERNS: dict[str, type[Mra] | type[BigBird]] = {"mra": Mra, "bigbird": BigBird}
-
-
-def read_pattern(values: dict[str, Any]) -> BlockPattern:
-    """The inverse of `to_dict`."""
-    name = values.get("name")
-    if name not in PATTERNS:
-        raise UsageError(f"the attention pattern {name!r} must be one of {', '.join(PATTERNS)}")
-    return PATTERNS[name](**{key: value for key, value in values.items() if key != "name"})
 
 
 def at_least(least: int, **given: int) -> None:

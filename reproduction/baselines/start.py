@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 from reproduction.baselines.block_models import use_blocks
 from reproduction.baselines.longformer import to_longformer
 from reproduction.baselines.patterns import BigBird, Mra
+from reproduction.baselines.windows import Windows
 from vcc.config import VccConfig
 from vcc.errors import UsageError
 from vcc.hosts.wrap import unwrap, wrap
@@ -40,6 +41,13 @@ def longformer(model: PreTrainedModel, length: int, options: dict[str, Any]) -> 
     return to_longformer(model, length, **options)
 
 
+def windows(model: PreTrainedModel, length: int, options: dict[str, Any]) -> PreTrainedModel:
+    """Longformer's windows and global tokens without its own projections for these: for models that its class cannot
+    be, such as pre-norm ones."""
+    known(options, ("window",))
+    return use_blocks(dense(model, length, {}), Windows(**options))
+
+
 def bigbird(model: PreTrainedModel, length: int, options: dict[str, Any]) -> PreTrainedModel:
     known(options, [field.name for field in fields(BigBird)])
     return use_blocks(dense(model, length, {}), BigBird(**options))
@@ -64,6 +72,7 @@ KINDS: dict[str, Baseline] = {
     "dense-512": Baseline(truncated, "RoBERTa"),
     "dense": Baseline(dense, "RoBERTa"),
     "longformer": Baseline(longformer, "Longformer", "global_attention_mask"),
+    "windows": Baseline(windows, "Longformer", "global_attention_mask"),
     "bigbird": Baseline(bigbird, "BigBird"),
     "mra": Baseline(mra, "MRA"),
 }

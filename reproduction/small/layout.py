@@ -1,11 +1,12 @@
 """The paths of the small scale: jobs write them, steps wait for them, reports read them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reproduction.small.settings import Small
 
 CURVE = "curve.json"  # written last: it exists when the training is done
+START, PRESTART = "start", "prestart"  # the common checkpoints: of the packed weights, and pre-norm
 OWN = "own"  # the setting that a model was tuned with
 
 
@@ -16,25 +17,38 @@ class SmallLayout:
     packed: Path  # weights, text and task data
     out: Path
     small: Small
+    repeat: int = 0  # the number of the seed, from 0
 
-    def start(self) -> Path:
-        return self.out / "start"
+    def repeated(self, number: int) -> "SmallLayout":
+        """The paths and settings of another seed. The common checkpoints are shared."""
+        return replace(self, small=replace(self.small, seed=self.small.seed + 1000 * number), repeat=number)
+
+    @property
+    def end(self) -> str:
+        return f"@{self.repeat}" if self.repeat else ""
+
+    def start(self, kind: str = START) -> Path:
+        return self.out / kind
+
+    def reader(self, kind: str = START) -> Path:
+        """The dense model that learned to answer paragraphs, from a common checkpoint."""
+        return self.out / f"{kind}-reader{self.end}"
 
     def tokens(self, split: str) -> Path:
         return self.out / "tokens" / split
 
     def pretrained(self, model: str) -> Path:
-        return self.out / "pretrained" / model
+        return self.out / "pretrained" / f"{model}{self.end}"
 
     def answering(self, model: str) -> Path:
-        return self.out / "answering" / model
+        return self.out / "answering" / f"{model}{self.end}"
 
     def tuned(self, model: str, task: str) -> Path:
-        return self.out / "tuned" / f"{model}-{task}"
+        return self.out / "tuned" / f"{model}{self.end}-{task}"
 
     def scores(self, model: str, task: str, setting: str = OWN, length: int | None = None) -> Path:
         end = f"-{length}" if length else ""
-        return self.out / "scores" / f"{model}-{task}-{setting}{end}.json"
+        return self.out / "scores" / f"{model}{self.end}-{task}-{setting}{end}.json"
 
     def times(self, model: str, setting: str = OWN) -> Path:
         return self.out / "times" / f"{model}-{setting}.json"

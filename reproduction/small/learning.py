@@ -17,11 +17,13 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import PreTrainedModel, set_seed
 
 from reproduction.loop import BETWEEN, LoopPlan, Losses, Trained, half_precision, learn
+from reproduction.small.closing import ClosingBudget
 from reproduction.small.layout import CURVE
 from reproduction.small.settings import Small
 from vcc.data.collate import IGNORED
 from vcc.data.pretrain import Masked, collate_masked
 from vcc.files import write_whole
+from vcc.hosts.forward.wrapped import state_of
 from vcc.train.draws import Stream
 from vcc.train.trainer import Batch, Objective
 
@@ -71,6 +73,7 @@ class BatchWork:
     seed: int
     device: str
     loaders: int  # processes
+    closing: ClosingBudget | None = None
     progress: float = 0.0
     counts: dict[str, int] = field(default_factory=lambda: {"tokens": 0})
 
@@ -90,6 +93,8 @@ class BatchWork:
                 for piece in islice(loader, self.batch // self.at_once)
             ]
             self.counts["tokens"] += sum(piece["input_ids"].numel() for piece in pieces)
+            if self.closing is not None:
+                state_of(self.model).settings = self.closing.at(self.progress)
             yield self.losses(pieces)
             yield BETWEEN
 
@@ -125,6 +130,7 @@ def train(
     evaluate: Callable[[PreTrainedModel], dict[str, float]] | None = None,
     evaluate_every: int = 0,
     say: Callable[[str], None] = print,
+    closing: ClosingBudget | None = None,
 ) -> Trained:
     """Train with AdamW; a stopped run resumes from its last checkpoint in `folder`."""
     set_seed(small.seed)
@@ -133,8 +139,13 @@ def train(
     plain = [p for p in model.parameters() if p.ndim <= 1]
     groups = [{"params": decayed, "weight_decay": 0.01}, {"params": plain, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=plan.rate, fused=small.device == "cuda")
-    work = BatchWork(model, objective, data, small.batch, small.at_once, small.seed, small.device, small.loaders)
-    return learn(model, optimizer, work, plan, folder, evaluate, evaluate_every, say)
+    work = BatchWork(
+        model, objective, data, small.batch, small.at_once, small.seed, small.device, small.loaders, closing
+    )
+    found = learn(model, optimizer, work, plan, folder, evaluate, evaluate_every, say)
+    if closing is not None:
+        state_of(model).settings = closing.settings
+    return found
 
 
 def finish(folder: Path, model: PreTrainedModel, tokenizer: Any, found: Trained) -> None:

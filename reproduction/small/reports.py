@@ -25,8 +25,36 @@ def metric(task: str) -> str:
 
 
 def accuracy(at: Workspace, model: str, task: str, setting: str = OWN, length: int | None = None) -> dict[str, float]:
-    found = read(at.layout.scores(model, task, setting, length))
-    return found["metrics"] if found else {}
+    """The metrics of a model, averaged over its seeds. Their interval is then from the lowest seed to the highest."""
+    files = [at.layout.repeated(n).scores(model, task, setting, length) for n in range(at.small.seeds)]
+    found = [one["metrics"] for one in map(read, files) if one]
+    if len(found) < 2:
+        return found[0] if found else {}
+    name = metric(task)
+    values = [one[name] for one in found]
+    return {name: sum(values) / len(values), f"{name}_low": min(values), f"{name}_high": max(values)}
+
+
+def opened(at: Workspace, model: str, task: str) -> str | None:
+    """The share of answers whose segment is opened, in %, by layer."""
+    found = read(at.layout.scores(model, task)) or {}
+    shares = [f"{100 * share:.0f}" for share in found.get("opened", {}).values()]
+    return " ".join(shares) or None
+
+
+def ceiling(at: Workspace, model: str) -> float | None:
+    """F1 on the paragraphs alone, before they are hidden."""
+    folder = at.layout.reader(VARIANTS[model].start) if at.small.reader else at.layout.answering(model)
+    found = read(folder / CURVE)
+    points = [point["paragraph_f1"] for point in found["curve"] if "paragraph_f1" in point] if found else []
+    return points[-1] if points else None
+
+
+def gpu_seconds(at: Workspace, model: str, folder: Path) -> float | None:
+    """Steps of a training times the time of one alone on the device."""
+    found, took = read(folder / CURVE), times(at, model)
+    each = took.get("training_gpu_ms_each") or took.get("training_ms_each")
+    return found["steps"] * at.small.batch * each / 1000 if found and each else None
 
 
 def times(at: Workspace, model: str, setting: str = OWN) -> dict[str, Any]:
@@ -39,8 +67,13 @@ def curve(at: Workspace, model: str) -> list[dict[str, float]]:
 
 
 def seen(at: Workspace, models: Sequence[str]) -> list[str]:
-    """These models, and others trained in the same folder."""
-    return [name for name in VARIANTS if name in models or curve(at, name)]
+    """The chosen models, by default these, and others trained in the same folder."""
+    chosen = at.small.models or models
+
+    def scored(name: str) -> bool:
+        return any(at.layout.scores(name, task).exists() for task in at.small.tasks)
+
+    return [name for name in VARIANTS if name in chosen or curve(at, name) or scored(name)]
 
 
 def comparison(at: Workspace, models: Sequence[str]) -> tuple[ReportTable, ...]:
@@ -56,15 +89,22 @@ def comparison(at: Workspace, models: Sequence[str]) -> tuple[ReportTable, ...]:
         speed = [took.get(name) for name in TIMES]
         memory = took.get("training_gib_several")
         ms = [f"{value:.2f}" if value else None for value in speed]
-        rows.append((model, f"{length:,}", " → ".join(words), *scores, *ms, f"{memory:.2f}" if memory else None))
+        spent = [gpu_seconds(at, model, at.layout.pretrained(model))]
+        spent += [gpu_seconds(at, model, at.layout.tuned(model, task)) for task in tasks]
+        steps = [read(at.layout.tuned(model, task) / CURVE) for task in tasks]
+        taken = " ".join(f"{one['steps']:,}" for one in steps if one)
+        shown = (ceiling(at, model), *scores, opened(at, model, tasks[0]), taken, *spent)
+        rows.append((model, f"{length:,}", " → ".join(words), *shown, *ms, f"{memory:.2f}" if memory else None))
     several = f"batch {at.small.at_once}"
     columns = (
-        "model", "reads", "log perplexity, before → after", *(f"{task} {metric(task)}" for task in tasks),
+        "model", "reads", "log perplexity, before → after", "paragraph alone, f1",
+        *(f"{task} {metric(task)}" for task in tasks), f"{tasks[0]}: answers opened, % by layer", "steps on tasks",
+        "GPU s, pretraining", *(f"GPU s, {task}" for task in tasks),
         "forward ms, one", f"forward ms each, {several}", "the GPU busy",
         f"training ms each, {several}", "the GPU busy", f"training GiB, {several}",
     )  # fmt: skip
     told = tuple((model, VARIANTS[model].told) for model in models)
-    return ReportTable("The same start, tokens and steps", columns, tuple(rows)), ReportTable(
+    return ReportTable("The same start and the same data", columns, tuple(rows)), ReportTable(
         "The models", ("model", "what"), told
     )
 
@@ -111,9 +151,16 @@ def by_length(at: Workspace, task: str, lengths: dict[str, list[int]]) -> tuple[
 
 
 def scale_of(small: Small) -> str:
+    long = f"{small.batch} x {small.length} tokens"
+    pretrained = f"{small.pretrain_seconds:g} GPU s" if small.pretrain_seconds else f"{small.pretrain_steps} more"
+    tuned = f"{small.tune_seconds:g} GPU s" if small.tune_seconds else f"{small.tune_steps}"
+    middle = (
+        f"{small.answer_steps} of 64 paragraphs make the common reader"
+        if small.reader
+        else f"{pretrained} pretrain each model, {small.answer_steps} of 64 paragraphs teach it to answer"
+    )
     return (
-        f"{small.start_steps} steps of {small.batch} x {small.length} tokens make the common checkpoint, "
-        f"{small.pretrain_steps} more pretrain each model, {small.answer_steps} of short paragraphs teach it to "
-        f"answer, {small.tune_steps} teach each task; "
-        f"{small.examples} validation examples; {small.device}"
+        f"{small.start_steps} steps of {long} make the common checkpoint ({small.prestart_steps} the pre-norm one), "
+        f"{middle}, {tuned} teach each task; {small.examples} validation examples; {small.seeds} seeds; "
+        f"{small.device}{', compiled' if small.compile else ''}. GPU s: steps times the time of one alone."
     )

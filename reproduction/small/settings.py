@@ -10,6 +10,17 @@ from vcc.files import write_whole
 from vcc.train.record import FREE, free
 
 FILE = "settings.json"
+MAY_BE_ZERO = (
+    "loaders",
+    "seed",
+    "start_steps",
+    "prestart_steps",
+    "pretrain_steps",
+    "answer_steps",
+    "reader",
+    "compile",
+    "time_forward",
+)
 
 
 @dataclass(frozen=True)
@@ -20,28 +31,42 @@ class Small:
     tasks: Annotated[tuple[str, ...], "tasks to train and test on", FREE] = ("squad_haystack", "cuad", "fairytaleqa")
     length: Annotated[int, "tokens that the long models read"] = 4096
     short: Annotated[int, "tokens that the truncated one reads"] = 512
-    start_steps: Annotated[int, "steps on short rows for the common checkpoint"] = 500
+    start_steps: Annotated[int, "steps on short rows for the common checkpoint"] = 300
+    prestart_steps: Annotated[int, "steps on short rows for the pre-norm checkpoint, from random weights"] = 3000
     pretrain_steps: Annotated[int, "pretraining steps on long rows, per model"] = 300
-    answer_steps: Annotated[int, "steps on 64 short paragraphs, per model, to train the new head"] = 300
-    tune_steps: Annotated[int, "steps on each task"] = 200
-    batch: Annotated[int, "long sequences per step"] = 16
-    at_once: Annotated[int, "sequences per forward pass", FREE] = 8
+    pretrain_seconds: Annotated[float | None, "GPU seconds of each model's pretraining, instead of steps"] = None
+    reader: Annotated[bool, "learn to answer once, on dense paragraphs, and start every model there"] = False
+    answer_steps: Annotated[int, "steps on 64 short paragraphs to train the new head, per model or reader"] = 600
+    tune_steps: Annotated[int, "steps on each task"] = 500
+    tune_seconds: Annotated[float | None, "GPU seconds of each model on each task, instead of steps"] = None
+    batch: Annotated[int, "long sequences per step"] = 64
+    at_once: Annotated[int, "sequences per forward pass", FREE] = 64
+    compile: Annotated[bool, "compile the models; the first step takes a minute", FREE] = True
+    time_forward: Annotated[bool, "time forward passes too, not only training", FREE] = True
+    mask_window: Annotated[int | None, "put masks together in windows of this many tokens (default: scattered)"] = None
+    mask_density: Annotated[float, "share of such a window that is masked"] = 0.3
+    prestart_rate: Annotated[float, "peak learning rate of the pre-norm checkpoint"] = 1e-3
     pretrain_rate: Annotated[float, "peak learning rate of pretraining"] = 2e-4
     tune_rate: Annotated[float, "peak learning rate on a task"] = 1e-4
     examples: Annotated[int, "validation examples of each task"] = 400
-    together: Annotated[int, "concurrent trainings on the device", FREE] = 6
+    together: Annotated[int, "concurrent trainings on the device", FREE] = 2
     device: Annotated[Literal["cuda", "cpu"], "device; cuda computes in bf16", FREE] = "cuda"
-    loaders: Annotated[int, "processes that prepare batches, per training", FREE] = 2
+    loaders: Annotated[int, "processes that prepare batches, per training", FREE] = 4
     seed: Annotated[int, "random seed"] = 0
+    seeds: Annotated[int, "repeat every training after the common checkpoint with this many seeds", FREE] = 1
 
     def __post_init__(self) -> None:
         for name in ("models", "tasks"):
             object.__setattr__(self, name, tuple(getattr(self, name)))  # JSON has lists only
         for field in fields(self):
             value = getattr(self, field.name)
-            least = 0 if field.name in ("loaders", "seed", "start_steps", "pretrain_steps", "answer_steps") else 1
+            least = 0 if field.name in MAY_BE_ZERO else 1
             if isinstance(value, int) and value < least:
                 raise UsageError(f"--{field.name.replace('_', '-')} is {value}: it must be at least {least}")
+        for name in ("pretrain_seconds", "tune_seconds"):
+            seconds = getattr(self, name)
+            if seconds is not None and not seconds > 0:
+                raise UsageError(f"--{name.replace('_', '-')} is {seconds}: it must be greater than 0")
         if self.batch % self.at_once:
             raise UsageError(f"--batch {self.batch} must be a multiple of --at-once {self.at_once}")
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from reproduction.experiment import ProcessStep, Workspace, missing_packages
-from reproduction.small.layout import CURVE, OWN
+from reproduction.small.layout import CURVE, OWN, START
 from reproduction.small.pack import MODEL
 from reproduction.small.settings import Small
 from reproduction.small.variants import VARIANTS, reads
 
 # Training ms per sequence of 4,096 tokens at MiniLM's size: estimates for planning on one H200.
-GUESS = {"vcc": 5, "dense-512": 3, "dense": 8, "longformer": 20, "bigbird": 15, "mra": 12}
+GUESS = {"vcc": 2.5, "dense-512": 2, "dense": 6, "longformer": 8, "windows": 8, "bigbird": 17, "mra": 12}
 SLOWER_CPU = 400  # how many times longer on two cores
 
 
@@ -27,35 +27,61 @@ class Setting:
     options: dict[str, Any]
 
 
-def begin(at: Workspace) -> ProcessStep:
-    return job(at, "begin", {}, at.layout.start() / CURVE, (), minutes(at.small, "dense-512", at.small.start_steps))
+def begin(at: Workspace, start: str = START) -> ProcessStep:
+    steps = at.small.start_steps if start == START else at.small.prestart_steps
+    what = "begin" if start == START else "prestart"
+    return job(at, what, {}, at.layout.start(start) / CURVE, (), minutes(at.small, "dense-512", steps))
 
 
-def pretrain(at: Workspace, model: str) -> ProcessStep:
-    steps = VARIANTS[model].pretrain_steps(at.small.pretrain_steps)
-    needs = (at.layout.start() / CURVE,)
-    return job(
-        at, "pretrain", {"name": model}, at.layout.pretrained(model) / CURVE, needs, minutes(at.small, model, steps)
-    )
-
-
-def answer(at: Workspace, model: str) -> ProcessStep:
-    needs = (at.layout.pretrained(model) / CURVE,)
+def read(at: Workspace, start: str, repeat: int = 0) -> ProcessStep:
+    """The common reader."""
+    layout, needs = at.layout.repeated(repeat), (at.layout.start(start) / CURVE,)
     took = minutes(at.small, "dense-512", at.small.answer_steps)
-    return job(at, "answer", {"name": model}, at.layout.answering(model) / CURVE, needs, took)
+    return job(at, "read", {"start": start, **seeded(repeat)}, layout.reader(start) / CURVE, needs, took)
 
 
-def tune(at: Workspace, model: str, task: str) -> ProcessStep:
-    needs = (at.layout.answering(model) / CURVE,)
+def pretrain(at: Workspace, model: str, repeat: int = 0) -> ProcessStep:
+    steps, layout = VARIANTS[model].pretrain_steps(at.small.pretrain_steps), at.layout.repeated(repeat)
+    needs = (at.layout.start(VARIANTS[model].start) / CURVE, *timed(at, model, at.small.pretrain_seconds))
+    took = at.small.pretrain_seconds / 60 if at.small.pretrain_seconds else minutes(at.small, model, steps)
+    return job(at, "pretrain", {"name": model, **seeded(repeat)}, layout.pretrained(model) / CURVE, needs, took)
+
+
+def answer(at: Workspace, model: str, repeat: int = 0) -> ProcessStep:
+    layout = at.layout.repeated(repeat)
+    took = minutes(at.small, "dense-512", at.small.answer_steps)
+    needs = (layout.pretrained(model) / CURVE,)
+    return job(at, "answer", {"name": model, **seeded(repeat)}, layout.answering(model) / CURVE, needs, took)
+
+
+def tune(at: Workspace, model: str, task: str, repeat: int = 0) -> ProcessStep:
+    layout = at.layout.repeated(repeat)
+    before = layout.reader(VARIANTS[model].start) if at.small.reader else layout.answering(model)
+    needs = (before / CURVE, *timed(at, model, at.small.tune_seconds))
     steps = VARIANTS[model].tune_steps(at.small.tune_steps)
-    took = minutes(at.small, model, steps) + answering(at, model)
-    return job(at, "tune", {"name": model, "task": task}, at.layout.scores(model, task), needs, took)
+    took = at.small.tune_seconds / 60 if at.small.tune_seconds else minutes(at.small, model, steps)
+    arguments = {"name": model, "task": task, **seeded(repeat)}
+    return job(at, "tune", arguments, layout.scores(model, task), needs, took + answering(at, model))
+
+
+def timed(at: Workspace, model: str, seconds: float | None) -> tuple[Path, ...]:
+    """Steps that are counted in seconds need the time of one."""
+    return () if seconds is None else (at.layout.times(model),)
+
+
+def seeded(repeat: int) -> dict[str, int]:
+    return {"repeat": repeat} if repeat else {}
 
 
 def learning(at: Workspace, models: Sequence[str]) -> list[ProcessStep]:
     """Everything before the tasks."""
-    each = [step(at, model) for step in (pretrain, answer) for model in models]
-    return [begin(at), *each]
+    starts, repeats = list(dict.fromkeys(VARIANTS[model].start for model in models)), range(at.small.seeds)
+    found = [begin(at, start) for start in starts]
+    if at.small.pretrain_seconds or at.small.tune_seconds:
+        found.append(clock(at, [Setting(model, OWN, {}) for model in models]))
+    if at.small.reader:
+        return found + [read(at, start, repeat) for repeat in repeats for start in starts]
+    return found + [step(at, model, repeat) for repeat in repeats for step in (pretrain, answer) for model in models]
 
 
 def score(
@@ -75,7 +101,7 @@ def clock(at: Workspace, settings: Sequence[Setting]) -> ProcessStep:
     pairs = list(zip(settings, files, strict=True))
     left = [pair for pair in pairs if not pair[1].exists()] or pairs[-1:]
     each = [{"name": one.model, "setting": one.name, "options": one.options} for one, _ in left]
-    needs = tuple(at.layout.scores(model, at.small.tasks[0]) for model in dict.fromkeys(one.model for one, _ in left))
+    needs = tuple(dict.fromkeys(at.layout.start(VARIANTS[one.model].start) / CURVE for one, _ in left))
     shown = ", ".join(f"{one.model} {one.name}" for one, _ in left)
     return job(at, "time", {"each": each}, left[-1][1], needs, 0.2 + 0.1 * len(left), alone=True, shown=shown)
 
@@ -83,7 +109,8 @@ def clock(at: Workspace, settings: Sequence[Setting]) -> ProcessStep:
 def comparison(at: Workspace, models: Sequence[str]) -> list[ProcessStep]:
     """Everything from the common checkpoint to scores and times."""
     models = at.small.models or tuple(models)
-    tunings = [tune(at, model, task) for task in at.small.tasks for model in models]
+    repeats = range(at.small.seeds)
+    tunings = [tune(at, model, task, repeat) for repeat in repeats for task in at.small.tasks for model in models]
     return [*learning(at, models), *tunings, clock(at, [Setting(model, OWN, {}) for model in models])]
 
 

@@ -9,19 +9,28 @@ from reproduction.loop import half_precision
 from vcc.bench.kernels import busiest
 from vcc.bench.measure import clock, median_ms, peak_gib, process_bytes, reset_peak
 
-VIPS = 24  # tokens of a question
+QUESTION = 24  # tokens
 
 
-def measure(model: Any, vips: str | None, length: int, device: str, at_once: int) -> dict[str, float | None]:
+def measure(
+    model: Any,
+    vips: str | None,
+    length: int,
+    device: str,
+    at_once: int,
+    several: bool = False,
+    modes: tuple[str, ...] = ("forward", "training"),
+) -> dict[str, float | None]:
     """Forward and training, for one sequence and a batch, in ms per sequence; peak memory of the training step.
+    `several`: only for a batch, since every shape is compiled by itself.
 
     A small model waits for Python more than for the GPU, so the GPU's busy time is reported too.
     """
     place = torch.device(device)
     model.to(place)
     found: dict[str, float | None] = {}
-    for mode in ("forward", "training"):
-        for batch in sorted({1, at_once}):
+    for mode in modes:
+        for batch in {at_once} if several else sorted({1, at_once}):
             given = inputs(model, vips, batch, length, place)
             training = mode == "training"
             model.train(training)
@@ -48,5 +57,5 @@ def inputs(model: Any, vips: str | None, batch: int, n: int, device: torch.devic
     ids = torch.randint(5, model.config.vocab_size, (batch, n), generator=torch.Generator().manual_seed(0))
     given = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     if vips is not None:
-        given[vips] = (torch.arange(n).expand(batch, n) < VIPS).long()
+        given[vips] = (torch.arange(n).expand(batch, n) < QUESTION).long()
     return {name: value.to(device) for name, value in given.items()}

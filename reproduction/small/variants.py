@@ -4,13 +4,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import AutoModelForMaskedLM, AutoModelForQuestionAnswering, PreTrainedModel
 
 from reproduction.baselines.block_models import pattern_of, restore_blocks, use_blocks
+from reproduction.baselines.flex_longformer import use_flex
 from reproduction.baselines.start import KINDS, start_from
+from reproduction.small.layout import PRESTART, START
 from vcc.config import VccConfig
 from vcc.errors import UsageError
 from vcc.hosts import load
+from vcc.hosts.compiled.compile import compile as compile_vcc
+from vcc.hosts.forward.wrapped import Wrapped, state_of
 from vcc.hosts.wrap import wrap
 from vcc.tasks.paper import paper_recipe
 from vcc.tasks.pretraining import PRETRAININGS
@@ -28,6 +33,9 @@ class Variant:
     steps: float = 1.0  # of pretraining, relative to the others
     tuning: float = 1.0  # steps on a task, likewise
     told: str = ""
+    start: str = START  # the common checkpoint
+    closing: float = 0.0  # share of the training on tasks over which the budget closes
+    opening: float = 0.0  # weight of the loss that teaches what to open
 
     def pretrain_steps(self, everybody: int) -> int:
         return round(everybody * self.steps)
@@ -43,19 +51,60 @@ MASKING: Changes = {"scales": MASKED.scales, "budget": MASKED.budget}
 ANSWERING: Changes = {"scales": ASKED.scales, "budget": ASKED.budget}
 
 
-def vcc(told: str, steps: float = 1.0, tuning: float = 1.0, **changed: Any) -> Variant:
+def vcc(
+    told: str,
+    steps: float = 1.0,
+    tuning: float = 1.0,
+    start: str = START,
+    closing: float = 0.0,
+    opening: float = 0.0,
+    **changed: Any,
+) -> Variant:
     both = {name: value for name, value in changed.items() if name != "budget"}
-    return Variant("vcc", {**MASKING, **both}, {**ANSWERING, **changed}, steps, tuning, told)
+    return Variant(
+        "vcc", {**MASKING, **both}, {**ANSWERING, **changed}, steps, tuning, told, start, closing, opening
+    )  # fmt: skip
 
 
 VARIANTS: dict[str, Variant] = {
     "vcc": vcc("the paper's setting: a third of the layers on windows, opened by attention, k = 16, h = 70"),
     "dense-512": Variant("dense-512", told="full attention, the first tokens only"),
     "dense": Variant("dense", told="full attention, positions repeated"),
-    "longformer": Variant("longformer", told="window 512, the question global"),
+    "longformer": Variant("longformer", told="window 512, the question global; FlexAttention on a GPU"),
     "bigbird": Variant("bigbird", told="blocks of 64, window 3, random 3"),
     "mra": Variant("mra", told="blocks of 32, 8 per row"),
+    "longformer-hf": Variant("longformer", {"flex": False}, {"flex": False}, told="the same, Hugging Face's chunks"),
+    # from the pre-norm checkpoint
+    "vcc-pre": vcc("the paper's setting, pre-norm", start=PRESTART),
+    "dense-512-pre": Variant("dense-512", told="full attention, the first tokens only, pre-norm", start=PRESTART),
+    "dense-pre": Variant("dense", told="full attention, positions repeated, pre-norm", start=PRESTART),
+    "longformer-pre": Variant("windows", told="window 512, the question global, pre-norm", start=PRESTART),
+    "bigbird-pre": Variant("bigbird", told="blocks of 64, window 3, random 3, pre-norm", start=PRESTART),
+    "mra-pre": Variant("mra", told="blocks of 32, 8 per row, pre-norm", start=PRESTART),
     # possible improvements, one change each
+    "vcc-norm": vcc("means at the norm of a token", mean_norm=True),
+    "vcc-every": vcc("every window sees the question", vip_window="every"),
+    "vcc-closing": vcc("the budget closes over the first 30% of a task", closing=0.3),
+    "vcc-taught": vcc("what to open is taught", opening=0.5),
+    "vcc-gates": vcc("closed rows teach the score too", gate_closed=True),
+    "vcc-mass": vcc("opened until closed nodes have 10% of the attention, h = 140 at most", mass=0.9, budget=(140,)),
+    "vcc-all": vcc(
+        "means at a token's norm, every window sees the question, the budget closes, opening is taught",
+        mean_norm=True,
+        vip_window="every",
+        closing=0.3,
+        opening=0.5,
+    ),
+    "vcc-all-open": vcc(
+        "the same, h = 140", mean_norm=True, vip_window="every", closing=0.3, opening=0.5, budget=(140,)
+    ),
+    "vcc-pre-all": vcc(
+        "pre-norm, every window sees the question, the budget closes, opening is taught",
+        start=PRESTART,
+        vip_window="every",
+        closing=0.3,
+        opening=0.5,
+    ),
     "vcc-half": vcc("half of the pretraining: the paper's 150k", steps=0.5),
     "vcc-more": vcc("twice the pretraining: the paper's VCC*", steps=2),
     "vcc-as-long": vcc("four times the steps of pretraining and of each task: Longformer's time", steps=4, tuning=4),
@@ -78,13 +127,42 @@ def made(name: str, start: Path, length: int) -> PreTrainedModel:
     """The model with the head for masked words, from the common checkpoint."""
     model, _ = load.load_model(start, AutoModelForMaskedLM, local=True)
     chosen = variant(name)
-    return start_from(model, chosen.kind, length, **chosen.pretraining)
+    return start_from(model, chosen.kind, length, **without_flex(chosen.pretraining))
+
+
+def reading(name: str, start: Path, length: int, options: Changes | None = None) -> PreTrainedModel:
+    """The model with the head for spans, from a dense one: a reader, or the common checkpoint with a new head."""
+    model, _ = load.load_model(start, AutoModelForQuestionAnswering, local=True, new_head=True)
+    chosen = variant(name)
+    return start_from(model, chosen.kind, length, **without_flex({**chosen.answering, **(options or {})}))
+
+
+def without_flex(options: Changes) -> Changes:
+    return {name: value for name, value in options.items() if name != "flex"}
+
+
+def make_fast(name: str, model: Any, device: str, compile: bool, vips: int | None = None) -> None:
+    """Compile in place for batches of one shape, as each kind is fastest. Blocks stay as they are: the number of pairs
+    that they choose is read from the device. `vips`: the most VIPs of any batch, which are then of one shape too."""
+    chosen = variant(name)
+    if chosen.kind == "longformer" and device == "cuda" and chosen.answering.get("flex", True):
+        use_flex(model, compile)
+    elif compile and isinstance(model, Wrapped):
+        compile_vcc(model, whole=False)
+        if vips is not None:  # not saved with the model
+            state_of(model).settings = replace(model.vcc, max_vips=vips)
+    elif compile and chosen.kind == "windows":
+        for layer in model.base_model.encoder.layer:
+            layer.feed_forward_chunk = torch.compile(layer.feed_forward_chunk, dynamic=False)
+            layer.attention.output.compile(dynamic=False)
+    elif compile and chosen.kind in ("dense", "dense-512"):
+        model.base_model.compile(dynamic=False)
 
 
 def loaded(name: str, folder: Path, length: int, options: Changes | None = None, new_head: bool = False) -> Any:
     """The model with the head for spans, from a folder; `options` replace its own for answering."""
     chosen = variant(name)
-    options = {**chosen.answering, **(options or {})}
+    options = without_flex({**chosen.answering, **(options or {})})
     model: Any
     if chosen.kind == "longformer" and "window" in options:
         config = load.load_config(folder, local=True)

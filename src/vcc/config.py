@@ -46,14 +46,25 @@ class VccConfig(Settings):
         int | None, "how many layers run on windows; None: the paper's 4 of 12 and 6 of 24, else a third"
     ] = None
     vip_window: Annotated[
-        Literal["inline", "own"],
-        "VIPs share windows with their neighbours, or get windows of their own, which makes the states of the rest of "
-        "the document independent of them",
+        Literal["inline", "own", "every"],
+        "VIPs share windows with their neighbours; or get windows of their own, which makes the states of the rest of "
+        "the document independent of them; or are seen in every window and see the whole input",
     ] = "inline"
     score: Annotated[
         ScoreName,
         "what opens a node: the attention of the VIPs (the paper's), or the similarity of its mean and theirs",
     ] = "attention"
+    mass: Annotated[
+        float | None,
+        "with two scales: open nodes only until the closed ones have less than 1 - mass of the score; the budget is "
+        "the maximum",
+    ] = None
+    mean_norm: Annotated[
+        bool, "scale rows that stand for several tokens to the norm of a token, for layers that do not normalise them"
+    ] = False
+    gate_closed: Annotated[
+        bool, "in training, scores of closed nodes get a gradient too, through the update of their rows"
+    ] = False
     explore: Annotated[float, "in training, the probability of a random cut"] = 0.1
     dense_below: Annotated[
         int | Literal["auto"],
@@ -74,10 +85,17 @@ class VccConfig(Settings):
         require(whole(self.window, 1), "window", self.window, "a whole number of tokens, at least 1")
         ok = self.window_layers is None or whole(self.window_layers, 0)
         require(ok, "window_layers", self.window_layers, "None or a whole number of layers, at least 0")
-        require(self.vip_window in ("inline", "own"), "vip_window", self.vip_window, '"inline" or "own"')
+        known = self.vip_window in ("inline", "own", "every")
+        require(known, "vip_window", self.vip_window, '"inline", "own" or "every"')
         require(self.score in SCORES, "score", self.score, " or ".join(f'"{name}"' for name in SCORES))
-        number = isinstance(self.explore, (int, float)) and not isinstance(self.explore, bool)
-        require(number and 0 <= self.explore <= 1, "explore", self.explore, "a probability, from 0 to 1")
+        if self.mass is not None:
+            ok = number(self.mass) and 0 < self.mass <= 1
+            require(ok, "mass", self.mass, "a share of the score, above 0 and at most 1")
+            require(len(self.scales) == 2, "scales", self.scales, "two scales if mass is given")
+        for name in ("mean_norm", "gate_closed"):
+            require(isinstance(getattr(self, name), bool), name, getattr(self, name), "True or False")
+        ok = number(self.explore) and 0 <= self.explore <= 1
+        require(ok, "explore", self.explore, "a probability, from 0 to 1")
         ok = self.dense_below == "auto" or whole(self.dense_below, 0)
         require(ok, "dense_below", self.dense_below, '"auto" or a whole number of tokens, at least 0')
         ok = self.max_vips is None or whole(self.max_vips, 0)
@@ -100,6 +118,10 @@ def as_tuple(value: Any, name: str) -> tuple[int, ...]:
 
 def whole(value: Any, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def require(ok: bool, name: str, value: Any, rule: str) -> None:

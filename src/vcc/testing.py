@@ -56,10 +56,13 @@ class TinyHost(nn.Module):
         return vip_attention(q, k, vips, nodes, q.shape[-1] ** -0.5, self.bias(vips, nodes))
 
     def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
+        return self.layer_among(index, rows, rows)
+
+    def layer_among(self, index: int, rows: Rows, keys: Rows) -> Tensor:
         x = rows.hidden
-        q, k, v = self.project(index, x)
-        logits = q @ k.mT * q.shape[-1] ** -0.5 + self.bias(rows, rows).to(q.dtype)
-        logits = logits + log_counts(rows.counts, q.dtype)[:, None, None]
+        q, (_, k, v) = self.project(index, x)[0], self.project(index, keys.hidden)
+        logits = q @ k.mT * q.shape[-1] ** -0.5 + self.bias(rows, keys).to(q.dtype)
+        logits = logits + log_counts(keys.counts, q.dtype)[:, None, None]
         x = x + self.out[index]((logits.softmax(-1) @ v).transpose(1, 2).flatten(2))
         if self.pre_norm:
             return x + self.down[index](F.gelu(self.up[index](self.norm2[index](x))))

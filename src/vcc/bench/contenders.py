@@ -86,7 +86,7 @@ def modernbert_like(size: Size, n: int) -> dict[str, Any]:
 def block_pattern(pattern: str, **settings: int | None) -> dict[str, Any]:
     """Our block attention, as a configuration key."""
     given = {name: value for name, value in settings.items() if value is not None}
-    made = baselines("patterns").PATTERNS[pattern](**given)
+    made = baselines("block_models").PATTERNS[pattern](**given)
     return {baselines("block_models").KEY: made.to_dict()}
 
 

@@ -29,6 +29,9 @@ def finetune(
     data: Annotated[str | None, "file, folder or hub name (default: $VCC_DATA or the task's hub name)"] = None,
     examples: Annotated[int | None, "random sample of this many training examples"] = None,
     max_choices: Annotated[int | None, "maximum choices per question in training"] = None,
+    teach_opening: Annotated[
+        float, "weight of a loss that teaches which segments to open: those of the answers; 0.5 is a good one, 0: none"
+    ] = 0.0,
     eval_every: Annotated[int | None, "steps between evaluations on the validation split"] = None,
     eval_examples: Annotated[int, "validation examples per evaluation"] = 200,
 ) -> Path:
@@ -55,7 +58,7 @@ def finetune(
     kind, compression = AUTO_CLASSES[head], recipe.compression_at(length)
     network = load_model(model, kind, length, settled.seed, tokenizer, new_head=True, compression=compression)
     tokenize = ExampleTokenizer(tokenizer, head, length, recipe.target_length, max_choices)
-    answering = Answering.of(network, tokenizer, head, length)
+    answering = Answering.of(network, tokenizer, head, length, teach_opening)
     sample = [tokenize(chosen[i]) for i in range(0, len(chosen), max(1, len(chosen) // SAMPLE))]
     say(f"task {task.name}, head {head}, inputs of at most {length:,} tokens; {described(network)}")
     say(f"training examples: {len(chosen):,}; in a sample of {len(sample):,}, {TruncationReport.of(sample)}")
@@ -76,6 +79,7 @@ def finetune(
         length=length,
         max_choices=max_choices,
         examples=len(chosen),
+        teach_opening=teach_opening,
         source=data,
         data=fingerprint(chosen),
         model=model.model,

@@ -25,6 +25,10 @@ class Cut:
     opened_nodes: tuple[Tensor, ...]  # (B, h_i) indices of the opened nodes within their scale
     gates: tuple[Tensor, ...] = ()  # (B, h_i) of value 1, with the scores' gradient; empty without gradients
     scores: tuple[Tensor, ...] = ()  # (B, v_i) of the visited nodes, for each scale but the last
+    # With `mass`, elements open different numbers of nodes in tensors of one shape: (B, h), whether a node is opened.
+    # The first child of one that is not stands in for it, and its other children are padding.
+    wanted: Tensor | None = None
+    closed_gates: tuple[Tensor, ...] = ()  # (B, k_i) of value 1, where a row's node is closed with minus its gradient
 
     @property
     def rows(self) -> int:
@@ -43,35 +47,61 @@ def check_budget(budget: tuple[int, ...], scales: tuple[int, ...]) -> None:
 
 
 def choose_cut(
-    tree: SegmentTree, score: Callable[[Rows], Tensor], budget: tuple[int, ...], explore: float = 0.0
+    tree: SegmentTree,
+    score: Callable[[Rows], Tensor],
+    budget: tuple[int, ...],
+    explore: float = 0.0,
+    mass: float | None = None,
+    gate_closed: bool = False,
 ) -> Cut:
     """Open the best-scored nodes of each scale, from coarse to fine, as many as the budget allows (Algorithm 1).
 
     `score` maps rows to (B, nodes). Only visited nodes are read. Padding is opened only when nothing real is left;
     equal scores open in reading order. With probability `explore` a batch element opens random nodes instead.
+
+    With `mass` and two scales, nodes are opened only until the closed ones have less than 1 - mass of the score. The
+    largest number in the batch is read, which synchronises with the device once. A compiled graph, whose shapes are
+    fixed, has room for the whole budget: there `mass` saves no time.
     """
     budget = tuple(budget)
     check_budget(budget, tree.scales)
     visited, nodes = tree.roots(), None  # nodes: (B, v) indices of the visited within their scale; None: all
-    opened, kept, opened_nodes, gates, scores = [], [], [], [], []
+    opened, kept, opened_nodes, gates, closed_gates, scores = [], [], [], [], [], []
+    wanted_nodes = None
     for depth, wanted in enumerate(budget):
         mu = score(visited)
         if mu.shape != visited.counts.shape:
             raise ValueError(f"score returned shape {tuple(mu.shape)}; it must be {tuple(visited.counts.shape)}")
-        top, rest = best(explored(mu.detach(), explore), visited.counts > 0, min(wanted, len(visited)))
+        ordering, real = explored(mu.detach(), explore), visited.counts > 0
+        most = min(wanted, len(visited))
+        if mass is not None:
+            needed = within_mass(ordering, real, mass)
+            if not torch.compiler.is_compiling() and needed.numel():
+                most = min(most, int(needed.sum(1).max()))
+        top, rest = best(ordering, real, most)
+        if mass is not None:
+            wanted_nodes = needed.gather(1, top)
         scores.append(mu)
         opened.append(top)
         kept.append(rest)
         opened_nodes.append(top if nodes is None else nodes.gather(1, top))
         if mu.requires_grad:  # where all are opened there is no choice to learn
-            chosen = take(mu, top) if len(visited) > top.shape[1] else torch.ones_like(mu)
+            chosen = take(mu, top) if len(visited) > top.shape[1] or mass is not None else torch.ones_like(mu)
             gates.append(straight_through(chosen))
+            if gate_closed:
+                closed_gates.append(straight_through(-take(mu, rest)))
         if depth + 1 < len(budget):
             visited = children(tree, depth, take_rows(visited, top), opened_nodes[-1])
             nodes = child_nodes(opened_nodes[-1], tree.fan_outs[depth])
     finest = len(visited) if not budget else opened[-1].shape[1] * tree.fan_outs[-1]
     everything = torch.arange(finest, device=tree.means.device).expand(tree.means.shape[0], finest)
-    return Cut(tuple(opened), (*kept, everything), tuple(opened_nodes), tuple(gates), tuple(scores))
+    if closed_gates:
+        stays = torch.zeros_like(chosen) if wanted_nodes is None else -chosen.masked_fill(wanted_nodes, 0)
+        closed_gates.append(straight_through(stays).repeat_interleave(tree.fan_outs[-1], 1, output_size=finest))
+    return Cut(
+        tuple(opened), (*kept, everything), tuple(opened_nodes), tuple(gates), tuple(scores), wanted_nodes,
+        tuple(closed_gates),
+    )  # fmt: skip
 
 
 def read_cut(tree: SegmentTree, cut: Cut) -> Rows:
@@ -95,9 +125,12 @@ def read_cut_and_pass_tree(tree: SegmentTree, cut: Cut) -> tuple[Rows, SegmentTr
         differences.append(passed)
         if cut.gates:  # at 1 a child is itself, at 0 as if closed: the gradient is the value of opening
             difference = difference * cut.gates[depth][..., None, None].to(difference.dtype)
-        visited = children(tree, depth, take_rows(visited, opened), cut.opened_nodes[depth], difference)
+        parents = take_rows(visited, opened)
+        visited = children(tree, depth, parents, cut.opened_nodes[depth], difference)
+        if cut.wanted is not None:
+            visited = with_stand_ins(visited, parents, cut.wanted, tree.fan_outs[depth])
     rows = concat_rows(*chosen, visited)
-    if tree.regular:
+    if tree.regular and cut.wanted is None:
         groups = tuple((kept.shape[1], scale) for kept, scale in zip(cut.kept, tree.scales, strict=True))
         rows = replace(rows, pattern=Pattern(groups, len(tree.means)))
     return rows, replace(tree, differences=tuple(differences))
@@ -147,6 +180,8 @@ def add_to_cut(tree: SegmentTree, cut: Cut, update: Tensor, in_place: bool = Fal
         opened, nodes, fan_out = cut.opened[depth], cut.opened_nodes[depth], tree.fan_outs[depth]
         weights = child_weights(take(siblings(tree.counts[depth + 1], fan_out), nodes))
         children = siblings(moved, fan_out)
+        if cut.wanted is not None:  # the children of a node that stays closed move together, as its stand-in does
+            children = torch.where(cut.wanted[..., None, None], children, children[:, :, :1])
         parents = weighted_mean(weights, children)
         differences[depth] = add_children(differences[depth], nodes, parents[:, :, None] - children, in_place)
         if depth:
@@ -213,6 +248,32 @@ def children(tree: SegmentTree, depth: int, parents: Rows, nodes: Tensor, differ
     counts = take(siblings(tree.counts[depth + 1], fan_out), nodes).flatten(1)
     positions = take(siblings(tree.positions[depth + 1], fan_out), nodes).flatten(1)
     return Rows(hidden, counts, positions)
+
+
+def with_stand_ins(visited: Rows, parents: Rows, wanted: Tensor, fan_out: int) -> Rows:
+    """The children (B, h * f) of nodes (B, h), where the first child of a node that is not wanted is the node itself,
+    and the others are padding."""
+    first = torch.arange(fan_out, device=wanted.device) == 0
+    stays = ~wanted[..., None]  # (B, h, 1)
+    stands_in = (stays & first).flatten(1)
+    hidden = torch.where(
+        stands_in[..., None], parents.hidden.repeat_interleave(fan_out, 1, output_size=len(visited)), visited.hidden
+    )
+    counts = torch.where(stays, parents.counts[..., None] * first, siblings(visited.counts, fan_out)).flatten(1)
+    positions = torch.where(
+        stands_in, parents.positions.repeat_interleave(fan_out, 1, output_size=len(visited)), visited.positions
+    )
+    return Rows(hidden, counts, positions)
+
+
+def within_mass(score: Tensor, real: Tensor, mass: float) -> Tensor:
+    """(B, v) the fewest best-scored real nodes whose share of the score is at least `mass`. The first wins a tie."""
+    score = score.double().nan_to_num(nan=0.0).clamp(min=0).masked_fill(~real, -1.0)
+    ordered, order = score.sort(dim=1, descending=True, stable=True)
+    ordered = ordered.clamp(min=0)
+    before = ordered.cumsum(1) - ordered  # the sum of all better ones
+    needed = (before < mass * ordered.sum(1, keepdim=True)) | (mass == 1)
+    return torch.zeros_like(real).scatter(1, order, needed) & real
 
 
 def best(score: Tensor, real: Tensor, wanted: int) -> tuple[Tensor, Tensor]:

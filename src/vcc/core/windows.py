@@ -15,6 +15,13 @@ class WindowLayout:
     rows: Rows  # as they were
     kept: Tensor | None  # (windows,) indices of the pieces that were kept; None: all
 
+    def owners(self, size: int) -> Tensor:
+        """(windows,) the batch element that each window of `size` rows is of."""
+        batch, n = self.rows.counts.shape
+        number = -(-n // size)
+        places = torch.arange(batch * number, device=self.rows.counts.device) if self.kept is None else self.kept
+        return places // number
+
 
 def split_windows(rows: Rows, size: int) -> tuple[Rows, WindowLayout]:
     """(B, n) rows -> (windows, size) rows: consecutive pieces, all pieces of all batch elements as one batch.
@@ -45,7 +52,7 @@ def split_windows(rows: Rows, size: int) -> tuple[Rows, WindowLayout]:
 def join_windows(windows: Rows, layout: WindowLayout) -> Rows:
     """The inverse of `split_windows`; a skipped piece keeps its hidden states."""
     batch, n, features = layout.rows.hidden.shape
-    hidden, size = windows.hidden, windows.hidden.shape[1]
+    hidden, size = windows.hidden, max(1, windows.hidden.shape[1])
     number = -(-n // size)
     if layout.kept is not None:
         every = pad_rows(layout.rows, number * size).hidden.reshape(batch * number, size, features)

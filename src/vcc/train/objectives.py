@@ -21,7 +21,10 @@ from vcc.data.example import Head
 from vcc.data.features import Features
 from vcc.data.losses import choice_loss, span_loss
 from vcc.data.pretrain import Masked, collate_masked
+from vcc.errors import UsageError
+from vcc.hosts.forward.wrapped import Openings, Wrapped
 from vcc.train.models import padding, vip_name
+from vcc.train.opening import answer_opening_loss, openings_of
 from vcc.train.trainer import Batch
 
 AUTO_CLASSES: dict[Head, Any] = {
@@ -39,12 +42,22 @@ class Answering:
     head: Head
     collator: Collator
     vips: str | None
+    opening: float = 0.0  # weight of the loss that teaches which segments to open
 
     @staticmethod
-    def of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, head: Head, length: int) -> "Answering":
+    def of(
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        head: Head,
+        length: int,
+        opening: float = 0.0,
+    ) -> "Answering":
+        if opening:
+            check_opening(model, head, opening)
         collator = Collator.of(tokenizer, head, padding(model, length))
         has_types = getattr(model.config, "type_vocab_size", 1) > 1  # LED has none, RoBERTa one, whatever the tokenizer
-        return Answering(head, replace(collator, token_types=collator.token_types and has_types), vip_name(model))
+        collator = replace(collator, token_types=collator.token_types and has_types)
+        return Answering(head, collator, vip_name(model), opening)
 
     def collate(self, items: Sequence[Features]) -> Batch:
         batch = self.collator(items)
@@ -61,11 +74,30 @@ class Answering:
         """The loss, summed over what `count` counts. If several spans are right, any of them satisfies it."""
         if self.head == "text":
             return text_loss(model, batch)
-        output = model(**inputs_of(batch))
+        seen: Openings | None = None
+        if self.opening:
+            with openings_of(plain(model)) as seen:
+                output = model(**inputs_of(batch))
+        else:
+            output = model(**inputs_of(batch))
         if self.head == "choice":
             return choice_loss(output.logits, batch["labels"], batch["choice_mask"]) * self.count(batch)
         spans, mask = batch["spans"], batch["attention_mask"]
-        return span_loss(output.start_logits, output.end_logits, spans, mask) * len(spans)
+        loss = span_loss(output.start_logits, output.end_logits, spans, mask)
+        if seen is not None:
+            loss = loss + self.opening * answer_opening_loss(seen, spans)
+        return loss * len(spans)
+
+
+def check_opening(model: PreTrainedModel, head: Head, opening: float) -> None:
+    """Raise unless the segments to open can be taught."""
+    if not opening > 0:
+        raise UsageError(f"--teach-opening is {opening}: it must be at least 0")
+    if head != "span":
+        raise UsageError(f"--teach-opening needs answers that are spans of the document; the head is {head}")
+    if not isinstance(model, Wrapped) or model.vcc.dense_below != 0:
+        below = model.vcc.dense_below if isinstance(model, Wrapped) else "none: VCC is off"
+        raise UsageError(f"--teach-opening needs every input compressed: dense_below must be 0, it is {below}")
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ class FinetuneRecord(RunRecord):
     head: str
     max_choices: int | None
     examples: int
+    teach_opening: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         record = asdict(self)

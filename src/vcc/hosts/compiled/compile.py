@@ -57,13 +57,24 @@ class CompiledGraphs:
         bucket = (size, length, settings.max_vips, encoder.training, torch.is_grad_enabled())
         cast = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
         kinds = ((name, value.dtype, value.requires_grad) for name, value in padded.inputs.items())
-        key = (*bucket, *kinds, cast)
+        openings = encoder.vcc_state.openings
+        key = (
+            *bucket,
+            *kinds,
+            cast,
+            openings is not None,
+            settings,
+        )  # a recorded graph would not notice other settings
         new = key not in self.graphs
         if new:
-            self.graphs[key] = self.graph(encoder, batch.real.is_cuda and size * length <= LAUNCH_BOUND)
+            if openings is None:
+                self.graphs[key] = self.graph(encoder, batch.real.is_cuda and size * length <= LAUNCH_BOUND)
+            else:
+                self.graphs[key] = CompiledPieces()  # only these give away what they opened
         start = time.perf_counter()
         with kept_with_gradients() if new else nullcontext():
-            _, last = self.graphs[key](encoder, padded, settings)
+            also = () if openings is None else (openings,)
+            _, last = self.graphs[key](encoder, padded, settings, *also)
         if new:
             self.seconds[bucket] = time.perf_counter() - start
             log.info("compiled %d x %d tokens in %.1f s", size, length, self.seconds[bucket])

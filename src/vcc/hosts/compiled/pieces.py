@@ -14,11 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from vcc.config import VccConfig
+from vcc.core.cut import Cut
 from vcc.core.rows import Rows
 from vcc.core.state import Compressed, Windowed
-from vcc.encode import Host, layer_on_windows, layer_step, to_tree, to_windows
+from vcc.core.windows import WindowLayout
+from vcc.encode import Host, layer_on_windows, layer_step, layer_with_vips, to_tree, to_windows
 from vcc.hosts.families.host import FamilyHost
 from vcc.hosts.forward.request import LongInput
+from vcc.hosts.forward.wrapped import Openings
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,9 @@ class OneLayer(Host):
     def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
         return self.host.run_layer(self.module, rows, consecutive)
 
+    def layer_among(self, index: int, rows: Rows, keys: Rows) -> Tensor:
+        return self.host.run_layer_among(self.module, rows, keys)
+
     def score(self, index: int, vips: Rows, nodes: Rows) -> Tensor:
         return self.host.run_score(self.module, vips, nodes)
 
@@ -49,19 +55,31 @@ class CompiledPieces:
 
     def __init__(self, backend: Any = "inductor", options: Mapping[str, Any] | None = None) -> None:
         """`options` are those of `torch.compile`."""
-        pieces = (compiled(piece, backend, options=options) for piece in (begin, window, tree, step, end))
-        self.begin, self.window, self.tree, self.step, self.end = pieces
+        functions = (begin, window, window_with_vips, tree, step, step_and_cut, end)
+        pieces = (compiled(piece, backend, options=options) for piece in functions)
+        self.begin, self.window, self.window_with_vips, self.tree, self.step, self.step_and_cut, self.end = pieces
 
-    def __call__(self, encoder: Any, batch: LongInput, settings: VccConfig) -> tuple[Tensor, Tensor]:
+    def __call__(
+        self, encoder: Any, batch: LongInput, settings: VccConfig, openings: Openings | None = None
+    ) -> tuple[Tensor, Tensor]:
         host: FamilyHost = encoder.host
         config = settings.resolved(host.num_layers)
         layers = [OneLayer(host, layer) for layer in host.layers]
         first, windows = self.begin(encoder, batch, config)
         for layer in layers[: config.window_layers]:
-            windows = replace(windows, parts=tuple(self.window(layer, part) for part in windows.parts))
+            if config.vip_window == "every":
+                parts = with_own_parts(self.window_with_vips(layer, *windows.parts, windows.windows[1]))
+            else:
+                parts = tuple(self.window(layer, part) for part in windows.parts)
+            windows = replace(windows, parts=parts)
         state = with_own_strides(self.tree(windows, batch.vips, config))
         for layer in layers[config.window_layers or 0 :]:
-            state = with_own_strides(self.step(layer, state, config))
+            if openings is None:
+                state = self.step(layer, state, config)
+            else:
+                state, cut = self.step_and_cut(layer, state, config)
+                openings.add(cut, state.tree)
+            state = with_own_strides(state)
         return first, self.end(host, state)
 
 
@@ -89,12 +107,22 @@ def window(host: Host, part: Rows) -> Rows:
     return layer_on_windows(host, 0, part)
 
 
+def window_with_vips(host: Host, vips: Rows, part: Rows, pieces: WindowLayout) -> tuple[Rows, Rows]:
+    return layer_with_vips(host, 0, vips, part, pieces)
+
+
 def tree(windows: Windowed, vips: Tensor, config: VccConfig) -> Compressed:
     return with_vips_together(to_tree(windows, vips, config))
 
 
 def step(host: Host, state: Compressed, config: VccConfig) -> Compressed:
     return with_vips_together(layer_step(host, 0, state, config)[0])
+
+
+def step_and_cut(host: Host, state: Compressed, config: VccConfig) -> tuple[Compressed, Cut]:
+    """The same, with the scores of the cut."""
+    state, cut = layer_step(host, 0, state, config)
+    return with_vips_together(state), Cut((), (), cut.opened_nodes, scores=cut.scores)
 
 
 def end(host: FamilyHost, state: Compressed) -> Tensor:
@@ -106,8 +134,17 @@ def with_vips_together(state: Compressed) -> Compressed:
     return replace(state, vips=state.vips.with_hidden(state.vips.hidden.contiguous()))
 
 
+def with_own_parts(parts: tuple[Rows, Rows]) -> tuple[Rows, Rows]:
+    """VIPs and windows with the same strides after every layer."""
+    vips, windows = parts
+    return vips.with_hidden(own_strides(vips.hidden)), windows.with_hidden(own_strides(windows.hidden))
+
+
+def own_strides(hidden: Tensor) -> Tensor:
+    return hidden.contiguous().flatten(0, 1).unflatten(0, hidden.shape[:2])
+
+
 def with_own_strides(state: Compressed) -> Compressed:
     """Set the first stride: a batch of one is contiguous with any, it differs from piece to piece, and each value would
     compile the next piece again."""
-    hidden = state.vips.hidden
-    return replace(state, vips=state.vips.with_hidden(hidden.flatten(0, 1).unflatten(0, hidden.shape[:2])))
+    return replace(state, vips=state.vips.with_hidden(own_strides(state.vips.hidden)))

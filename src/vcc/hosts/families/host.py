@@ -10,10 +10,12 @@ from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
 from vcc.attention.attend import attend
+from vcc.attention.between import attend_between
 from vcc.attention.scoring import RelativeBias, Scoring
 from vcc.core.rows import Rows
 from vcc.core.score import vip_attention
 from vcc.encode import Host
+from vcc.errors import ModelError
 from vcc.hosts.families import Family
 from vcc.hosts.families.layer import with_parameters
 
@@ -118,6 +120,9 @@ class FamilyHost(Host):
     def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
         return self.run_layer(self.layers[index], rows, consecutive)
 
+    def layer_among(self, index: int, rows: Rows, keys: Rows) -> Tensor:
+        return self.run_layer_among(self.layers[index], rows, keys)
+
     def score(self, index: int, vips: Rows, nodes: Rows) -> Tensor:
         return self.run_score(self.layers[index], vips, nodes)
 
@@ -136,6 +141,27 @@ class FamilyHost(Host):
                 places = torch.arange(len(rows), device=hidden.device)[None] if consecutive else rows.positions
                 scoring = replace(scoring, bias=parts.bias(q, k, places, places))
             return parts.mix(hidden, merge_heads(attend(q, k, v, rows, scoring)))
+
+        return layer(rows.hidden, instead=run)
+
+    def run_layer_among(self, layer: Any, rows: Rows, keys: Rows) -> Tensor:
+        """No layer is dropped in training: rows of one layer come in several calls."""
+
+        def run(hidden: Tensor) -> Tensor:
+            parts = self.describe(layer)
+            if parts.window is not None:
+                raise ModelError(
+                    f'vip_window="every": layers of {type(self.model).__name__} have a window of {parts.window} tokens '
+                    'of their own, in which VIPs cannot see the whole input; vip_window must be "inline" or "own"'
+                )
+            asking, asked = parts.see(hidden, rows.positions), parts.see(keys.hidden, keys.positions)
+            q = split_heads(parts.query(asking), parts.head_size)
+            k, v = (split_heads(project(asked), parts.head_size) for project in (parts.key, parts.value))
+            relative = None if parts.relative is None else parts.relative(hidden.device)
+            scoring = Scoring(parts.scale, relative, dropout=parts.dropout if self.training else 0.0)
+            if parts.bias is not None:
+                scoring = replace(scoring, bias=parts.bias(q, k, rows.positions, keys.positions))
+            return parts.mix(hidden, merge_heads(attend_between(q, k, v, rows, keys, scoring)))
 
         return layer(rows.hidden, instead=run)
 

@@ -14,7 +14,7 @@ from transformers.utils.generic import can_return_tuple
 
 from vcc.config import VccConfig
 from vcc.core.rows import Rows
-from vcc.encode import Watch, encode
+from vcc.encode import Step, Watch, encode
 from vcc.errors import UsageError
 from vcc.hosts.families import Family
 from vcc.hosts.families.host import FamilyHost, Inputs, token_places
@@ -115,7 +115,13 @@ class LongInputEncoder(Wrapped):
         if compiling and not wanted:
             return host.output(self.encode_inputs(batch, state.settings)[1], None)
         watcher = Watcher(real.shape[1], wanted)
-        first, last = self.encode_inputs(batch, state.settings, watcher)
+
+        def watch(step: Step) -> None:
+            watcher(step)
+            if state.openings is not None and step.cut is not None and step.tree is not None:
+                state.openings.add(step.cut, step.tree)
+
+        first, last = self.encode_inputs(batch, state.settings, watch)
         if not compiling:
             state.report = tuple(watcher.reports)
         return host.output(last, watcher.hidden_states(first, last))

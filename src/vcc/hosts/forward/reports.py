@@ -16,7 +16,8 @@ class LayerReport:
     tokens: int  # in the input, per sequence, padding included
     rows: int  # the layer computed, per sequence
     scales: tuple[int, ...]  # () in a window layer
-    opened: tuple[Tensor, ...]  # per scale but the last: (B, h) the segments opened, numbered within their scale
+    # Per scale but the last: (B, h) the segments opened, numbered within their scale; with `mass`, -1 for none.
+    opened: tuple[Tensor, ...]
     examples: tuple[int, ...] | None = None  # of the batch, that were compressed; None: all
 
     @property
@@ -36,6 +37,8 @@ class Watcher:
 
     def __call__(self, step: Step) -> None:
         opened = () if step.cut is None else tuple(nodes.detach() for nodes in step.cut.opened_nodes)
+        if step.cut is not None and step.cut.wanted is not None:
+            opened = tuple(nodes.masked_fill(~step.cut.wanted, -1) for nodes in opened)
         scales = () if step.tree is None else step.tree.scales
         rows = self.tokens if step.cut is None else step.rows
         self.reports.append(LayerReport(step.layer, self.tokens, rows, scales, opened))

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from vcc.config import VccConfig
+from vcc.core.cut import Cut
+from vcc.core.tree import SegmentTree
 from vcc.hosts.forward.reports import LayerReport
 from vcc.hosts.forward.request import LongInput
 from vcc.hosts.made_classes import CLASSES, change_class
@@ -28,6 +30,18 @@ class VipArguments:
 
 
 @dataclass
+class Openings:
+    """The cuts of a forward pass, in order, and the tree they are cuts of, for a loss on them."""
+
+    cuts: list[Cut] = field(default_factory=list)
+    tree: SegmentTree | None = None  # None: nothing was compressed
+
+    def add(self, cut: Cut, tree: SegmentTree) -> None:
+        self.cuts.append(cut)
+        self.tree = tree
+
+
+@dataclass
 class EncoderState:
     """The state that a wrapped encoder adds to Hugging Face's attributes, as its `vcc_state`."""
 
@@ -37,6 +51,7 @@ class EncoderState:
     inputs_read: int = 0
     inputs_compressed: int = 0
     graphs: Callable[[Any, LongInput], Tensor] | None = None  # of `vcc.compile`
+    openings: Openings | None = None  # filled by forward passes while it is set
     from_head: VipArguments | None = None  # within a call of a head that does not pass them on
 
     def begin(self, read: int, compressed: int) -> None:
