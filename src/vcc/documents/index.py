@@ -88,9 +88,9 @@ class Index(Protocol):
 class MemoryIndex:
     """An index in memory; its files only serve to open it again."""
 
-    format: ClassVar[int | str] = 3  # raised when the tensors' meaning changes
+    format: ClassVar[int | str] = 4  # raised when the tensors' meaning changes
 
-    tree: SegmentTree  # of one sequence: the document and the special tokens after it
+    tree: SegmentTree | None  # of one sequence: the document and the special tokens after it; None: a short text
     offsets: Ints
     ids: Ints
     seconds: float
@@ -110,8 +110,13 @@ class MemoryIndex:
         tokens = tokenize_text(text.text, qa.tokenizer)
         if not len(tokens.ids):
             raise DocumentError(text.source, NO_TOKENS)
-        tree = qa.read([tokens.ids], progress)
+        tree = None if qa.is_short(len(tokens.ids)) else qa.read([tokens.ids], progress)
         return cls(tree, tokens.offsets, tokens.ids, time.perf_counter() - start)
+
+    @torch.inference_mode()
+    def read_tree(self, qa: QaModel) -> SegmentTree:
+        """Return the tree; that of a short text, which questions seldom need, is read now."""
+        return qa.read([self.ids]) if self.tree is None else self.tree
 
     def spans(
         self,
@@ -128,12 +133,13 @@ class MemoryIndex:
     def write(self, folder: Path) -> dict[str, Any]:
         """Tensors are safetensors: loading them never runs code."""
         numbers = {OFFSETS: self.offsets, IDS: self.ids}
-        parts = tree_parts(self.tree) | {
+        parts = ({} if self.tree is None else tree_parts(self.tree)) | {
             name: torch.as_tensor(np.ascontiguousarray(part)) for name, part in numbers.items()
         }
         save_file({name: part.detach().cpu().contiguous() for name, part in parts.items()}, folder / TENSORS)
         force(folder / TENSORS)
-        return {"scales": list(self.tree.scales), "length": self.tree.length, "sha256": sha256_of(folder / TENSORS)}
+        shape = {} if self.tree is None else {"scales": list(self.tree.scales), "length": self.tree.length}
+        return shape | {"sha256": sha256_of(folder / TENSORS)}
 
     def kept_in(self, folder: Path) -> "MemoryIndex":
         return replace(self, folder=folder)
@@ -144,7 +150,8 @@ class MemoryIndex:
         if not stat.S_ISREG((folder / TENSORS).lstat().st_mode) or sha256_of(folder / TENSORS) != about["sha256"]:
             raise ValueError(f"{TENSORS} is not what was written")
         parts = load_file(folder / TENSORS, device=str(device))
-        tree = tree_from_parts(tuple(int(scale) for scale in about["scales"]), int(about["length"]), parts)
+        scales = tuple(int(scale) for scale in about.get("scales", ()))
+        tree = tree_from_parts(scales, int(about["length"]), parts) if scales else None
         index = cls(tree, parts[OFFSETS].cpu().numpy(), parts[IDS].cpu().numpy(), 0.0, folder)
         if index.offsets.shape != (about["tokens"], 2) or index.offsets.max() > len(text.text):
             raise ValueError(f"offsets of shape {index.offsets.shape} do not fit the text")
