@@ -46,8 +46,8 @@ def test_each_half_is_scored_at_the_threshold_of_the_other() -> None:
     found = scores_at_chosen_threshold([p for p, _ in rows], [e for _, e in rows])
     # From a and c: answer below 0.65, which loses the second of b. From b: answer below 0.8, which is wrong once in a.
     assert found["official_em"] == found["official_f1"] == pytest.approx(100 * 8 / 10)
-    assert found["answerable_f1"] == pytest.approx(100 * 3 / 4)
-    assert found["unanswerable_em"] == pytest.approx(100 * 5 / 6)
+    assert found["official_answerable_f1"] == pytest.approx(100 * 3 / 4)
+    assert found["official_unanswerable_em"] == pytest.approx(100 * 5 / 6)
 
 
 @pytest.mark.parametrize("seed", range(20))

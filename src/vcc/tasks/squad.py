@@ -75,8 +75,8 @@ def scores_at_chosen_threshold(predictions: Sequence[Prediction], examples: Sequ
     found: Scores = {}
     kinds = {
         "official": lambda _: True,
-        "answerable": lambda e: bool(e.answers),
-        "unanswerable": lambda e: not e.answers,
+        "official_answerable": lambda e: bool(e.answers),
+        "official_unanswerable": lambda e: not e.answers,
     }
     for kind, holds in kinds.items():
         places = [i for i, example in enumerate(examples) if holds(example)]
