@@ -97,7 +97,7 @@ class Asker:
             return edges if kind is None else shortened(document.text, *edges, kind)
 
         calibration = self.qa.calibration_of(self.qa.ids_of(question))
-        chances = calibration.probabilities([span.score for span in found])
+        chances = calibration.probabilities([span.score for span in found], index.tokens)
         answers = [
             answer_at(document, *shown(place(index, span)), chance)
             for span, chance in zip(found, chances, strict=False)
