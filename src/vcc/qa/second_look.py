@@ -33,6 +33,7 @@ class Looks:
     hopeless: float = -6.0  # stop after the first passages if the lead is below this
     clear: float = 8.0  # or if it is above this
     weak: bool = False  # whether passages with little evidence are read too
+    share: float = 1.0  # of the room in a window that a passage fills
 
     def rounds(self, found: Sequence[Found]) -> tuple[int, int, int]:
         """The number of passages in each round; a later round is read only while the question is undecided."""
@@ -125,7 +126,7 @@ def look_again(
 
     A question that leaves less than a quarter of a window is not looked at again.
     """
-    rooms = [room_for_passage(question, windows) for question in questions]
+    rooms = [int(room_for_passage(q, windows) * own.share) for q, own in zip(questions, looks, strict=True)]
     waiting = [
         passages_to_reread(pointers if own.weak else with_a_chance(*pointers), size, len(ids), own.most)
         for *pointers, size, own in zip(spans, nodes, matches, rooms, looks, strict=True)
