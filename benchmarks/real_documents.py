@@ -25,6 +25,7 @@ from vcc.tasks.metrics import normalize, word_f1
 
 LIST = Path(__file__).with_suffix(".json")
 WIDER = 25
+QUOTES = str.maketrans("“”‘’–", "\"\"''-")
 
 
 def fetched(source: dict[str, Any], folder: Path) -> Path:
@@ -68,6 +69,7 @@ def extracted(source: dict[str, Any], folder: Path, place: Path) -> Path:
 def is_right(said: str, answers: list[str]) -> bool:
     """Whether an answer agrees with an accepted one, or holds one and little else. Signs without words are compared as
     they are."""
+    said = said.translate(QUOTES)
     for answer in answers:
         if not normalize(answer):
             if answer.strip() in said and len(said.split()) <= 3:

@@ -23,6 +23,7 @@ from safetensors.torch import load_file, save_file
 from vcc.core.tree import SegmentTree, tree_from_parts, tree_parts
 from vcc.data.features import tokenize_text
 from vcc.documents.text import Text
+from vcc.documents.unread import unread
 from vcc.encode import Watch
 from vcc.errors import DocumentError, Failure, UsageError
 from vcc.files import force, sha256_of
@@ -110,8 +111,10 @@ class MemoryIndex:
         tokens = tokenize_text(text.text, qa.tokenizer)
         if not len(tokens.ids):
             raise DocumentError(text.source, NO_TOKENS)
-        tree = None if qa.is_short(len(tokens.ids)) else qa.read([tokens.ids], progress)
-        return cls(tree, tokens.offsets, tokens.ids, time.perf_counter() - start)
+        kept = are_read(tokens.offsets, unread(text))
+        ids, offsets = (tokens.ids[kept], tokens.offsets[kept]) if kept.any() else (tokens.ids, tokens.offsets)
+        tree = None if qa.is_short(len(ids)) else qa.read([ids], progress)
+        return cls(tree, offsets, ids, time.perf_counter() - start)
 
     @torch.inference_mode()
     def read_tree(self, qa: QaModel) -> SegmentTree:
@@ -164,7 +167,7 @@ class MemoryIndex:
 class DiskIndex:
     """An index on disk, written and asked in pieces: for texts larger than memory."""
 
-    format: ClassVar[int | str] = "long 2"
+    format: ClassVar[int | str] = "long 3"
 
     tree: LongTree
     offsets: Ints  # mapped
@@ -232,15 +235,23 @@ def check_can_be_shown(text: Text) -> None:
 
 def write_tokens(text: Text, qa: QaModel, folder: Path) -> None:
     """Write tokens and offsets as raw numbers, in pieces."""
-    number = 0
+    number, skipped = 0, unread(text)
     with (folder / IDS).open("wb") as ids, (folder / OFFSETS).open("wb") as offsets:
         for start, piece in pieces_of(text.text):
             tokens = tokenize_text(piece, qa.tokenizer)
-            ids.write(tokens.ids.astype(np.int32).tobytes())
-            offsets.write((tokens.offsets.astype(np.int64) + start).tobytes())
-            number += len(tokens.ids)
+            places = tokens.offsets.astype(np.int64) + start
+            kept = are_read(places, skipped)
+            ids.write(tokens.ids[kept].astype(np.int32).tobytes())
+            offsets.write(places[kept].tobytes())
+            number += int(kept.sum())
     if not number:
         raise DocumentError(text.source, NO_TOKENS)
+
+
+def are_read(offsets: Ints, skipped: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
+    """(n,) whether each token starts outside the stretches that are not read."""
+    edges = np.array(skipped, np.int64).reshape(-1)  # start, end, start, ...: inside after an odd number of them
+    return np.searchsorted(edges, offsets[:, 0], side="right") % 2 == 0
 
 
 def pieces_of(text: str) -> Iterator[tuple[int, str]]:
