@@ -20,6 +20,7 @@ from shipped_model.data import Unit, load
 from vcc.commands.options import call
 from vcc.data.example import Example, Prediction
 from vcc.tasks.metrics import best_of, clause_scores, exact, mean_scores, word_f1
+from vcc.tasks.squad import scores_at_chosen_threshold
 
 TOP = 10  # spans of a contract that compete for one clause
 WANTED = 0.85  # the share of unanswerable questions to reject when the threshold is chosen
@@ -193,7 +194,20 @@ def squad(lines: list[dict[str, Any]], texts: list[Any]) -> dict[str, float]:
     }
     for name in values:
         result |= mean_scores({name: values[name]}, examples[name])
-    return result
+    asked = [Example(q["id"], q["question"], "", tuple(q["answers"]), group=text["group"]) for q, text, _ in rows]
+    said = [candidates(one.id, text, line["found"]) for one, (_, text, line) in zip(asked, rows, strict=True)]
+    return result | scores_at_chosen_threshold(said, asked)
+
+
+def candidates(id: str, text: dict[str, Any], found: Sequence[Sequence[Any]]) -> Prediction:
+    """The spans with their probabilities: a softmax with "no answer"."""
+    if not found:
+        return Prediction(id)
+    leads = np.array([s - null for s, _, _, null in found])
+    chances = np.exp(leads - max(leads.max(), 0.0))
+    chances /= chances.sum() + np.exp(-max(leads.max(), 0.0))
+    spans = (slice_of(text, first, last) for _, first, last, _ in found)
+    return Prediction(id, spans=tuple(zip(spans, chances.tolist(), strict=True)))
 
 
 def markdown(scores: dict[str, Any]) -> str:
@@ -211,6 +225,10 @@ def markdown(scores: dict[str, Any]) -> str:
         ("SQuAD 2.0: F1 of the best span", "squad", "answerable_f1"),
         ("SQuAD 2.0: answer or not, AUC", "squad", "auc"),
         ("SQuAD 2.0: F1 at the threshold", "squad", "f1"),
+        ("SQuAD 2.0, official: EM", "squad", "official_em"),
+        ("SQuAD 2.0, official: F1", "squad", "official_f1"),
+        ("SQuAD 2.0, official: F1, answerable", "squad", "official_answerable_f1"),
+        ("SQuAD 2.0, official: F1, unanswerable", "squad", "official_unanswerable_f1"),
         ("SQuAD 2.0: no answer, recall", "squad", "none_found"),
         ("SQuAD 2.0: no answer, precision", "squad", "none_right"),
         ("SQuAD 2.0: answer, coverage", "squad", "answered"),

@@ -111,14 +111,15 @@ class ReadByVcc:
             if step.layer == self.qa.host.num_layers - 1 and step.cut is not None:
                 opened.append(step.cut.opened_nodes[-1])
 
-        tree = self.qa.read([page.ids])
+        tree = None if self.qa.is_short(len(page.ids)) else self.qa.read([page.ids])
         asked = self.qa.best_spans(tree, page.ids, [question.ids for question in page.questions], watch=watch)
-        places, nodes = self.qa.places(len(page.ids)), torch.cat(opened).cpu()
-        self.opened += [
-            float((nodes[i] == int(places[a]) // tree.scales[-2]).any())
-            for i, question in enumerate(page.questions)
-            for a, _ in question.spans
-        ]
+        if tree is not None:
+            places, nodes = self.qa.places(len(page.ids)), torch.cat(opened).cpu()
+            self.opened += [
+                float((nodes[i] == int(places[a]) // tree.scales[-2]).any())
+                for i, question in enumerate(page.questions)
+                for a, _ in question.spans
+            ]
         return asked.found
 
 

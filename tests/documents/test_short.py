@@ -12,6 +12,8 @@ from vcc.qa.clauses import CLAUSES
     [
         ("How much insurance is needed?", "cover of $2,000 a claim and $5,000 a year", "$2,000 a claim and $5,000"),
         ("What is the price?", "The price is EUR 40, or 12.5 dollars each", "12.5 dollars"),
+        ("How much does it cost?", "It costs 20% less than £75 a year", "£75"),
+        ("What is her annual salary?", "a salary of 4 percent over 300 dollars", "300 dollars"),
         ("What share does it keep?", "keeps thirty-five percent (35%) of it", "thirty-five percent (35%)"),
         ("How many cars were sold?", "In all 1,204 cars were sold", "1,204"),
         ("How long does it last?", "for a period of twenty-four (24) months from delivery", "twenty-four (24) months"),

@@ -5,6 +5,7 @@ import os
 import shutil
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,21 @@ def test_a_stored_index_answers_exactly_as_the_first_one(tmp_path: Path, reads: 
         store.get(document, asker) and asker.replies_to(document, second, QUESTIONS)[0]
     )  # asking left the file as it was
     assert len(reads) == 1
+
+
+def test_a_short_text_is_stored_as_tokens_and_answered_without_a_tree(tmp_path: Path, reads: list[str]) -> None:
+    asker = small_model.asker(settings=replace(small_model.SETTINGS, dense_below=17))
+    small_model.set_qa(asker.model, second_looks=3)
+    document, store = small_model.document(15), Store(tmp_path)
+    first, second = store.get(document, asker), store.get(document, asker)
+    assert len(reads) == 1 and second.folder is not None and first.tree is None and second.tree is None
+    assert np.array_equal(first.offsets, second.offsets) and np.array_equal(first.ids, second.ids)
+    replies, facts = asker.replies_to(document, second, QUESTIONS)
+    assert replies == asker.replies_to(document, first, QUESTIONS)[0]
+    alone, facts = asker.replies_to(document, second, QUESTIONS[:1])
+    assert facts.rows == () and facts.compression == 1.0 and facts.shown()["read"] == f"{facts.passages} passages"
+    view, _ = asker.see(document, second, QUESTIONS[0])
+    assert view.answers == alone[0].answers and view.layers == ("layer 2", "layer 3")
 
 
 def flip(path: Path) -> None:

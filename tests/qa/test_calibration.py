@@ -23,6 +23,13 @@ def test_lead_and_margin_are_weighed_as_fitted() -> None:
     assert alone == pytest.approx(1 / (1 + math.exp(-(0.2 * 3 + 0.1 * FARTHEST - 1)))), "nothing competes with it"
 
 
+def test_a_longer_text_changes_the_chance_up_to_a_length() -> None:
+    fitted = Calibration(0.2, 0.0, -1.0, -0.5)
+    found = [fitted.probabilities([3.0], tokens)[0] for tokens in (1, 64, 128, 1024, 10**6)]
+    logits = [0.2 * 3 - 1 - 0.5 * times for times in (0, 0, 1, 4, 4)]
+    assert found == pytest.approx([1 / (1 + math.exp(-z)) for z in logits])
+
+
 @given(LEADS, st.floats(0, 3), st.floats(0, 3), st.floats(-10, 10))
 def test_a_better_span_is_never_less_likely(leads: list[float], lead: float, margin: float, offset: float) -> None:
     chances = Calibration(lead, margin, offset).probabilities(leads)

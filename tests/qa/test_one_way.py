@@ -16,7 +16,7 @@ from vcc.data.answers import ScoredSpan, without_overlaps
 from vcc.data.features import tokenize_text
 from vcc.documents.asker import Asker
 from vcc.encode import Step
-from vcc.qa.second_look import best_nodes, passages_to_reread, with_a_chance
+from vcc.qa.second_look import best_nodes, every_passage, passages_to_reread, with_a_chance
 from vcc.qa.settings import QaSettings
 from vcc.qa.windows import ChosenPassage, WindowReader, room
 from vcc.qa.words import best_matches
@@ -81,6 +81,7 @@ def test_what_is_trained_on_windows_is_the_products_second_look(framed: bool, mo
         return look(self, ids, questions, chosen, *rest)
 
     monkeypatch.setattr(WindowReader, "look", seen)
+    monkeypatch.setattr("vcc.qa.model.SHORT", 0)  # short texts have windows only
     for n, page in zip(WORDS, pages(asker), strict=True):
         looked.clear()
         steps: list[Step] = []
@@ -108,6 +109,47 @@ def test_what_is_trained_on_windows_is_the_products_second_look(framed: bool, mo
                 ]
             check_same(found, without_overlaps(expected, most))
         assert sorted(looked) == sorted(chosen) and {one.question for one in looked} == {0, 1, 2}
+
+
+@pytest.mark.parametrize("framed", [False, True])
+def test_a_text_that_fits_one_window_is_read_in_one_window(framed: bool) -> None:
+    """The oracle is the untouched model on [CLS] question [SEP] text [SEP]."""
+    asker, way = sides(framed, looks=3)
+    windows, most = ReadByWindows(way.qa.windows), QaSettings().candidates
+    passes: list[int] = []
+    asker.model.bert.embeddings.register_forward_hook(lambda module, given, out: passes.append(len(out)))
+    short = small_model.document(2, 2)
+    for asked in (QUESTIONS[:1], QUESTIONS[:3]):
+        passes.clear()
+        index = asker.index(short)
+        found = asker.find(index, asked)
+        assert passes == [len(asked)], "one forward pass, with all questions as one batch"
+        assert found.rows == () and found.passages == len(asked)
+        for question, spans in zip(asked, found.found, strict=True):
+            ids = asker.qa.ids_of(question)
+            logits, (first,) = windows.forward([(ids, index.ids)])
+            check_same(spans, spans_of(logits[0], first, index.tokens, most))
+
+
+@pytest.mark.parametrize("framed", [False, True])
+def test_every_window_of_a_short_text_is_read(framed: bool) -> None:
+    asker, way = sides(framed, looks=3)
+    windows, most = ReadByWindows(way.qa.windows), QaSettings().candidates
+    document = small_model.document(15, 15)
+    index = asker.index(document)
+    size = room(asker.qa.ids_of(QUESTIONS[0]), way.qa.frame, COMPRESSED.window)
+    assert size < index.tokens <= 3 * COMPRESSED.window
+    starts = every_passage(index.tokens, size)
+    expected = []
+    for start in starts:
+        logits, (first,) = windows.forward([(asker.qa.ids_of(QUESTIONS[0]), index.ids[start : start + size])])
+        expected += [
+            ScoredSpan(one.first + start, one.last + start, one.score) for one in spans_of(logits[0], first, size, most)
+        ]
+    for asked in (QUESTIONS[:1], QUESTIONS, QUESTIONS[::-1]):  # the long one leaves no room: it needs the tree
+        found = asker.find(index, asked)
+        check_same(found.found[asked.index(QUESTIONS[0])], without_overlaps(expected, most))
+        assert bool(found.rows) == (LONG in asked)
 
 
 @pytest.mark.parametrize("framed", [False, True])

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from vcc.core.cut import Cut
 from vcc.core.tree import build_tree
@@ -16,6 +18,7 @@ from vcc.qa.second_look import (
     NEAR,
     Looks,
     best_nodes,
+    every_passage,
     for_clauses,
     for_short_texts,
     look_again,
@@ -125,6 +128,14 @@ def test_in_short_texts_weak_pointers_are_followed_too() -> None:
     assert reader.rounds_for([hopeless] * 3, looks) == 6 + 6 + 12
     assert reader.rounds == [[6] * 3, [0, 0, 6]]
     assert careful.rounds_for([hopeless], LOOKS) == 1, "in long ones they are not"
+
+
+@given(st.integers(1, 3000), st.integers(4, 600))
+def test_passages_cover_a_text_and_share_two_fifths_with_their_neighbours(n: int, size: int) -> None:
+    starts = every_passage(n, size)
+    assert starts[0] == 0 and starts[-1] + size >= n and (len(starts) == 1 or starts[-1] + size == n)
+    assert all(a < b <= a + size - size * 2 // 5 for a, b in zip(starts, starts[1:], strict=False))
+    assert len(starts) == 1 + max(0, -(-(n - size) // (size * 3 // 5))), "not more of them than that takes"
 
 
 def test_nodes_are_spans_of_the_document() -> None:

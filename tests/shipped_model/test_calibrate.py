@@ -1,35 +1,56 @@
 """A fit finds the calibration that data was drawn from; its error on unseen documents is small, not a wrong one's."""
 
+import json
 import random
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from shipped_model import calibrate
-from shipped_model.calibrate import Judged, at_threshold, fit, unseen_error
+from shipped_model.calibrate import Judged, at_threshold, fit, keep, left_out, unseen_error, weights
 from vcc.qa.calibration import Calibration
 
-TRUE = Calibration(0.3, 0.2, -1.5)
+TRUE = Calibration(0.3, 0.2, -1.5, -0.4)
 
 
-def drawn(number: int, rule: Calibration = TRUE) -> list[Judged]:
-    chance = random.Random(0)
+def drawn(number: int, rule: Calibration = TRUE, seed: int = 0) -> list[Judged]:
+    chance = random.Random(seed)
     made = []
     for i in range(number):
-        lead, margin = chance.gauss(3, 6), chance.uniform(0, 15)
-        right = chance.random() < rule.probabilities([lead, lead - margin])[0]
-        made.append(Judged("ab"[i % 2], f"document {i // 4}", lead, margin, right, True))
+        lead, margin, tokens = chance.gauss(3, 6), chance.uniform(0, 15), chance.choice([100, 400, 900])
+        right = chance.random() < rule.probabilities([lead, lead - margin], tokens)[0]
+        made.append(Judged("ab"[i % 2], f"document {i // 4}", lead, margin, right, True, tokens))
     return made
 
 
 def test_the_rule_behind_the_data_is_found() -> None:
     found = fit(drawn(20_000))
-    assert (found.lead, found.margin, found.offset) == pytest.approx((0.3, 0.2, -1.5), abs=0.05)
+    assert (found.lead, found.margin, found.offset, found.size) == pytest.approx((0.3, 0.2, -1.5, -0.4), abs=0.1)
     assert unseen_error(drawn(20_000)) < 0.015
+    assert fit(drawn(2_000), clauses=True).size == 0
 
 
 def test_an_error_of_ten_points_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibrate, "fit", lambda judged: Calibration(0.3, 0.2, -0.5))
+    monkeypatch.setattr(calibrate, "fit", lambda judged, clauses=False: Calibration(0.3, 0.2, -0.5, -0.4))
     assert unseen_error(drawn(20_000)) > 0.05
+
+
+def test_a_set_left_out_is_judged_by_the_others_only() -> None:
+    """Sets a and b follow one rule; c another, by which its spans are always wrong."""
+    judged = [*drawn(4_000), *(replace(one, set="c", right=False) for one in drawn(1_000, seed=1))]
+    found = {one.set: one for one in left_out(judged)}
+    assert found["c"].right == 0 and found["c"].questions == 1_000
+    expected = calibrate.chances([one for one in judged if one.set == "c"], TRUE).mean()
+    assert found["c"].said == pytest.approx(float(expected), abs=0.03)
+    assert found["a"].said < found["a"].right - 0.05, "c lowers what is said of the others"
+
+
+def test_unanswerable_questions_count_for_a_fifth_of_a_set_unless_they_are_clauses() -> None:
+    judged = [Judged("a", str(i), 0.0, 0.0, False, i < 2) for i in range(10)]
+    found = weights(judged)
+    assert float(found.sum()) == pytest.approx(1) and float(found[2:].sum()) == pytest.approx(0.2)
+    assert weights(judged, clauses=True).tolist() == pytest.approx([0.1] * 10)
 
 
 def test_thresholds_are_counted_set_by_set() -> None:
@@ -40,3 +61,19 @@ def test_thresholds_are_counted_set_by_set() -> None:
         Judged("b", "4", 10.0, 20.0, True, True),
     ]
     assert at_threshold(judged, Calibration(), 0.5) == (pytest.approx((1 / 2 + 1) / 2), pytest.approx((1 / 2 + 1) / 2))
+
+
+def test_settings_are_written_and_the_others_stay(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(
+        json.dumps({"hidden_size": 384, "qa": {"second_looks": 12, "threshold": 0.4}})
+    )
+    keep(tmp_path, TRUE, Calibration(0.5), 0.55)
+    assert json.loads((tmp_path / "config.json").read_text()) == {
+        "hidden_size": 384,
+        "qa": {
+            "second_looks": 12,
+            "threshold": 0.55,
+            "calibration": {"lead": 0.3, "margin": 0.2, "offset": -1.5, "size": -0.4},
+            "clause_calibration": {"lead": 0.5, "margin": 0.0, "offset": 0.0, "size": 0.0},
+        },
+    }

@@ -97,7 +97,7 @@ class Asker:
             return edges if kind is None else shortened(document.text, *edges, kind)
 
         calibration = self.qa.calibration_of(self.qa.ids_of(question))
-        chances = calibration.probabilities([span.score for span in found])
+        chances = calibration.probabilities([span.score for span in found], index.tokens)
         answers = [
             answer_at(document, *shown(place(index, span)), chance)
             for span, chance in zip(found, chances, strict=False)
@@ -117,8 +117,10 @@ class Asker:
         start = time.perf_counter()
         steps: list[Step] = []
         asked = index.spans(self.qa, [self.qa.ids_of(question)], top, watch=steps.append)
+        tree, places = index.read_tree(self.qa), self.qa.places(index.tokens)
+        if not steps:  # a short text was answered without its tree
+            self.qa.logits(tree, [index.tokens], [self.qa.ids_of(question)], watch=steps.append)
         cuts = [step.cut for step in steps if step.cut is not None]
-        tree, places = index.tree, self.qa.places(index.tokens)
         if not cuts or len(tree.scales) < 2:
             raise ModelError(f"the model has no compressed layers: scales={tree.scales}, {self.qa.config}")
         opened = [[nodes[0].cpu().numpy() for nodes in cut.opened_nodes] for cut in cuts]
@@ -127,7 +129,7 @@ class Asker:
             index.offsets,
             np.stack([openness_of(tree.scales, nodes, tree.length)[places] for nodes in opened]),
             np.stack([token_scores(tree, cut)[0].cpu().numpy()[places] for cut in cuts]),
-            tuple(f"layer {layer + 1}" for layer, _ in asked.rows),
+            tuple(f"layer {step.layer + 1}" for step in steps if step.cut is not None),
             tree.scales,
             self.reply(document, index, question, asked.found[0], top).answers,
         )

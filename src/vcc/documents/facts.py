@@ -13,12 +13,12 @@ class Facts:
     rows: tuple[tuple[int, int], ...]  # (layer, rows of document and question it saw), for each compressed layer
     reading: float  # seconds; 0 if the index existed
     asking: float  # seconds for all questions together
-    passages: int = 0  # of the second look, for all questions together
+    passages: int = 0  # read in windows, for all questions together
 
     @property
     def compression(self) -> float:
         """Tokens per row in the compressed layers."""
-        return self.tokens * len(self.rows) / max(sum(rows for _, rows in self.rows), 1)
+        return self.tokens * len(self.rows) / max(sum(rows for _, rows in self.rows), 1) if self.rows else 1.0
 
     def shown(self) -> dict[str, str]:
         """For people."""
@@ -29,8 +29,8 @@ class Facts:
         reading = f"{self.reading:.2f} s" if self.reading else "from the index"
         return {
             "tokens": f"{self.tokens:,}, none cut",
-            "rows": layers or "none",
-            **({"read again": f"{self.passages:,} passage{'s' * (self.passages > 1)}"} if self.passages else {}),
+            "rows": layers or "not compressed",
+            **({"read again" if layers else "read": counted(self.passages)} if self.passages else {}),
             "compression": f"{self.compression:.1f}x",
             "reading": reading,
             "asking": f"{self.asking:.2f} s",
@@ -48,3 +48,7 @@ class Facts:
             "reading_seconds": round(self.reading, 3),
             "asking_seconds": round(self.asking, 3),
         }
+
+
+def counted(passages: int) -> str:
+    return f"{passages:,} passage{'s' * (passages > 1)}"

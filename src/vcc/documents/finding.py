@@ -67,7 +67,7 @@ class Sketch:
     @classmethod
     def of(cls, index: Index, asker: Asker) -> "Sketch":
         assert isinstance(index, (MemoryIndex, DiskIndex))
-        tree = index.tree if isinstance(index, MemoryIndex) else index.tree.open()
+        tree = index.read_tree(asker.qa) if isinstance(index, MemoryIndex) else index.tree.open()
         return cls(*vectors_of(tree, asker.qa.config.scales), *words_of(index.ids))
 
     @property

@@ -23,6 +23,7 @@ from safetensors.torch import load_file, save_file
 from vcc.core.tree import SegmentTree, tree_from_parts, tree_parts
 from vcc.data.features import tokenize_text
 from vcc.documents.text import Text
+from vcc.documents.unread import unread
 from vcc.encode import Watch
 from vcc.errors import DocumentError, Failure, UsageError
 from vcc.files import force, sha256_of
@@ -88,9 +89,9 @@ class Index(Protocol):
 class MemoryIndex:
     """An index in memory; its files only serve to open it again."""
 
-    format: ClassVar[int | str] = 3  # raised when the tensors' meaning changes
+    format: ClassVar[int | str] = 4  # raised when the tensors' meaning changes
 
-    tree: SegmentTree  # of one sequence: the document and the special tokens after it
+    tree: SegmentTree | None  # of one sequence: the document and the special tokens after it; None: a short text
     offsets: Ints
     ids: Ints
     seconds: float
@@ -110,8 +111,15 @@ class MemoryIndex:
         tokens = tokenize_text(text.text, qa.tokenizer)
         if not len(tokens.ids):
             raise DocumentError(text.source, NO_TOKENS)
-        tree = qa.read([tokens.ids], progress)
-        return cls(tree, tokens.offsets, tokens.ids, time.perf_counter() - start)
+        kept = are_read(tokens.offsets, unread(text))
+        ids, offsets = (tokens.ids[kept], tokens.offsets[kept]) if kept.any() else (tokens.ids, tokens.offsets)
+        tree = None if qa.is_short(len(ids)) else qa.read([ids], progress)
+        return cls(tree, offsets, ids, time.perf_counter() - start)
+
+    @torch.inference_mode()
+    def read_tree(self, qa: QaModel) -> SegmentTree:
+        """Return the tree; that of a short text, which questions seldom need, is read now."""
+        return qa.read([self.ids]) if self.tree is None else self.tree
 
     def spans(
         self,
@@ -128,12 +136,13 @@ class MemoryIndex:
     def write(self, folder: Path) -> dict[str, Any]:
         """Tensors are safetensors: loading them never runs code."""
         numbers = {OFFSETS: self.offsets, IDS: self.ids}
-        parts = tree_parts(self.tree) | {
+        parts = ({} if self.tree is None else tree_parts(self.tree)) | {
             name: torch.as_tensor(np.ascontiguousarray(part)) for name, part in numbers.items()
         }
         save_file({name: part.detach().cpu().contiguous() for name, part in parts.items()}, folder / TENSORS)
         force(folder / TENSORS)
-        return {"scales": list(self.tree.scales), "length": self.tree.length, "sha256": sha256_of(folder / TENSORS)}
+        shape = {} if self.tree is None else {"scales": list(self.tree.scales), "length": self.tree.length}
+        return shape | {"sha256": sha256_of(folder / TENSORS)}
 
     def kept_in(self, folder: Path) -> "MemoryIndex":
         return replace(self, folder=folder)
@@ -144,7 +153,8 @@ class MemoryIndex:
         if not stat.S_ISREG((folder / TENSORS).lstat().st_mode) or sha256_of(folder / TENSORS) != about["sha256"]:
             raise ValueError(f"{TENSORS} is not what was written")
         parts = load_file(folder / TENSORS, device=str(device))
-        tree = tree_from_parts(tuple(int(scale) for scale in about["scales"]), int(about["length"]), parts)
+        scales = tuple(int(scale) for scale in about.get("scales", ()))
+        tree = tree_from_parts(scales, int(about["length"]), parts) if scales else None
         index = cls(tree, parts[OFFSETS].cpu().numpy(), parts[IDS].cpu().numpy(), 0.0, folder)
         if index.offsets.shape != (about["tokens"], 2) or index.offsets.max() > len(text.text):
             raise ValueError(f"offsets of shape {index.offsets.shape} do not fit the text")
@@ -157,7 +167,7 @@ class MemoryIndex:
 class DiskIndex:
     """An index on disk, written and asked in pieces: for texts larger than memory."""
 
-    format: ClassVar[int | str] = "long 2"
+    format: ClassVar[int | str] = "long 3"
 
     tree: LongTree
     offsets: Ints  # mapped
@@ -225,15 +235,23 @@ def check_can_be_shown(text: Text) -> None:
 
 def write_tokens(text: Text, qa: QaModel, folder: Path) -> None:
     """Write tokens and offsets as raw numbers, in pieces."""
-    number = 0
+    number, skipped = 0, unread(text)
     with (folder / IDS).open("wb") as ids, (folder / OFFSETS).open("wb") as offsets:
         for start, piece in pieces_of(text.text):
             tokens = tokenize_text(piece, qa.tokenizer)
-            ids.write(tokens.ids.astype(np.int32).tobytes())
-            offsets.write((tokens.offsets.astype(np.int64) + start).tobytes())
-            number += len(tokens.ids)
+            places = tokens.offsets.astype(np.int64) + start
+            kept = are_read(places, skipped)
+            ids.write(tokens.ids[kept].astype(np.int32).tobytes())
+            offsets.write(places[kept].tobytes())
+            number += int(kept.sum())
     if not number:
         raise DocumentError(text.source, NO_TOKENS)
+
+
+def are_read(offsets: Ints, skipped: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
+    """(n,) whether each token starts outside the stretches that are not read."""
+    edges = np.array(skipped, np.int64).reshape(-1)  # start, end, start, ...: inside after an odd number of them
+    return np.searchsorted(edges, offsets[:, 0], side="right") % 2 == 0
 
 
 def pieces_of(text: str) -> Iterator[tuple[int, str]]:

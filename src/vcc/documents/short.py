@@ -26,10 +26,9 @@ MONTH = (
     r"|Nov(?:ember)?|Dec(?:ember)?)\.?"
 )
 CURRENCY = r"(?:(?:US |U\.S\. )?(?:dollars|euros|pounds)|USD|EUR|GBP)"
-MONEY = (
-    rf"(?:(?:US|U\.S\.|C|A)?[$€£¥] ?{DIGITS}(?: ?(?:thousand|million|billion|k|m|bn)\b)?"
-    rf"|{NUMBER} ?(?:(?:percent|per cent)(?: \({DIGITS} ?%\))?|%|{CURRENCY}))"
-)
+SIGNED = rf"(?:US|U\.S\.|C|A)?[$€£¥] ?{DIGITS}(?: ?(?:thousand|million|billion|k|m|bn)\b)?"
+SUM = rf"(?:{SIGNED}|{NUMBER} ?{CURRENCY})"
+MONEY = rf"(?:{SIGNED}|{NUMBER} ?(?:(?:percent|per cent)(?: \({DIGITS} ?%\))?|%|{CURRENCY}))"
 SPAN_OF_TIME = (
     rf"{NUMBER}[- ](?:(?:business|calendar|working|full|consecutive) )?"
     r"(?:second|minute|hour|day|week|month|quarter|year|decade)s?\b"
@@ -50,6 +49,7 @@ KINDS = tuple(  # the first matching pattern decides
             rf"how (?:long|soon)\b|how many (?:{TIMES})s\b|(?:what|which)\b.{{0,40}}\b(?:period|duration)\b",
             SPAN_OF_TIME,
         ),
+        (r"how much\b.{0,60}\b(?:costs?|earns?)\b|(?:what|which)\b.{0,40}\b(?:salary|wages?)\b", SUM),
         (rf"how much\b|(?:what|which)\b.{{0,40}}\b(?:{PRICES})\b", MONEY),
         (r"how many\b|(?:what|which)\b.{0,25}\bnumber of\b", NUMBER),
         (r"when(?! (?:may|can|could|should|would|shall|might)\b)\b|(?:what|which)\b.{0,25}\b(?:date|day|year)\b", DATE),

@@ -1,7 +1,8 @@
 """The probability that an answer is right: logits are not calibrated.
 
-It depends on a span's lead over "no answer" and on its margin over the best other span. Their weights are fitted on
-validation documents (`shipped_model.calibrate`) and saved with the model.
+It depends on a span's lead over "no answer", on its margin over the best other span, and on the length of the text: a
+longer text has more places that seem to answer. The weights are fitted on validation documents
+(`shipped_model.calibrate`) and saved with the model.
 """
 
 import math
@@ -11,18 +12,23 @@ from dataclasses import dataclass
 from vcc.config import require
 
 FARTHEST = 20.0  # logits; larger margins are clipped
+SHORTEST, LONGEST = 64, 1024  # tokens; texts beyond count as these
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """P(right) = sigmoid(lead x `lead` + margin x `margin` + `offset`). By default the lead is taken as the logit."""
+    """P(right) = sigmoid(lead x `lead` + margin x `margin` + doublings x `size` + `offset`).
+
+    `doublings` is how often the text is twice as long as SHORTEST. By default the lead is taken as the logit.
+    """
 
     lead: float = 1.0
     margin: float = 0.0
     offset: float = 0.0
+    size: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("lead", "margin", "offset"):
+        for name in ("lead", "margin", "offset", "size"):
             value = getattr(self, name)
             ok = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
             require(ok, f"calibration.{name}", value, "a finite number")
@@ -31,12 +37,18 @@ class Calibration:
                 getattr(self, name) >= 0, f"calibration.{name}", getattr(self, name), "at least 0: more is likelier"
             )
 
-    def probabilities(self, leads: Sequence[float]) -> list[float]:
-        """The probability of each span of one question, best first, from their leads."""
+    def probabilities(self, leads: Sequence[float], tokens: int = SHORTEST) -> list[float]:
+        """The probability of each span of one question, best first, from their leads and the tokens of the text."""
         found = []
+        base = self.size * doublings(tokens) + self.offset
         for i, lead in enumerate(leads):
             others = leads[1:2] if i == 0 else leads[:1]
             margin = lead - others[0] if others else FARTHEST
-            z = self.lead * lead + self.margin * max(-FARTHEST, min(margin, FARTHEST)) + self.offset
+            z = self.lead * lead + self.margin * max(-FARTHEST, min(margin, FARTHEST)) + base
             found.append(1 / (1 + math.exp(-max(-500.0, min(z, 500.0)))))
         return found
+
+
+def doublings(tokens: int) -> float:
+    """How often a text is twice as long as SHORTEST: from 0 to 4."""
+    return math.log2(max(SHORTEST, min(tokens, LONGEST)) / SHORTEST)

@@ -3,7 +3,7 @@
 A document is read once into a tree, and each question is a small pass over it: the question has its own window, so the
 first layers' states of the document do not depend on it. The VIPs are [CLS] question [SEP]; the context is document
 [SEP] or, with `framed_windows`, [CLS] window [SEP] for every window. A model trained for it takes a second look at the
-passages it found.
+passages it found. It reads a short text in windows with the question, without a tree: that is faster, and exact.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +19,7 @@ from vcc.config import VccConfig
 from vcc.core.cut import Cut
 from vcc.core.rows import Rows
 from vcc.core.tree import SegmentTree, flatten_tree, project_tree
-from vcc.data.answers import ScoredSpan
+from vcc.data.answers import ScoredSpan, without_overlaps
 from vcc.data.collate import pad_ids
 from vcc.data.features import Frame, tokenize_text
 from vcc.data.framing import framed, framed_places
@@ -29,12 +29,21 @@ from vcc.hosts.forward.encoder import find_encoder
 from vcc.hosts.forward.wrapped import Wrapped
 from vcc.qa.calibration import Calibration
 from vcc.qa.clauses import CLAUSES
-from vcc.qa.second_look import Looks, best_nodes, for_clauses, for_short_texts, look_again
+from vcc.qa.second_look import (
+    Looks,
+    best_nodes,
+    every_passage,
+    for_clauses,
+    for_short_texts,
+    look_again,
+    room_for_passage,
+)
 from vcc.qa.settings import QaSettings, load_settings
-from vcc.qa.windows import Bools, Found, Ints, WindowReader, best_found, token_types
+from vcc.qa.windows import Bools, ChosenPassage, Found, Ints, WindowReader, best_found, token_types
 from vcc.qa.words import best_matches
 
 READ_AT_ONCE = {"cpu": 4096, "cuda": 8192}  # tokens; twice as many are a fifth slower on a CPU
+SHORT = 3  # windows; in a longer text, finding and reading passages costs less than reading every window
 ASKED_AT_ONCE = {"cpu": 2**25, "cuda": 2**30}  # bytes of a batch's trees; more are not faster on a CPU
 
 Progress = Callable[[int, int], None]  # tokens read or questions asked, and all of them
@@ -50,7 +59,7 @@ class Asked:
 
     found: tuple[tuple[Found, ...], ...]
     rows: tuple[tuple[int, int], ...]  # (layer, rows of document and question it saw), for each compressed layer
-    passages: int  # of the second look, for all questions together
+    passages: int  # read in windows, for all questions together
 
 
 class FirstReading(NamedTuple):
@@ -149,6 +158,20 @@ class QaModel:
             return for_clauses(most)
         return for_short_texts(most) if n <= most * self.config.window else Looks(most)
 
+    def is_short(self, n: int) -> bool:
+        """Whether a text of n tokens is read in windows with each question. Only clauses may need its tree."""
+        return self.settings.second_looks > 0 and n <= SHORT * self.config.window
+
+    def read_whole(self, question: Ints, n: int) -> list[int]:
+        """Return the starts of passages that cover a short text of n tokens; none if a question needs the tree.
+
+        A clause is often absent, which the tree tells for less than several windows.
+        """
+        size = room_for_passage(question, self.windows)
+        if not size or not self.is_short(n) or (n > size and self.knows(question)):
+            return []
+        return every_passage(n, size)
+
     def calibration_of(self, question: Ints) -> Calibration:
         """The calibration of a question's scores."""
         settings = self.settings
@@ -242,7 +265,7 @@ class QaModel:
     @torch.inference_mode()
     def best_spans(
         self,
-        tree: SegmentTree,
+        tree: SegmentTree | None,
         ids: Ints,
         questions: Sequence[Ints],
         top: int = 1,
@@ -252,11 +275,41 @@ class QaModel:
     ) -> Asked:
         """The best spans of a document, with tokens `ids` (n,) and `tree`, for each question: at least `top`.
 
-        Batches are as large as memory allows. No answer starts or ends at a `blank` (n,) token.
+        Batches are as large as memory allows. No answer starts or ends at a `blank` (n,) token. The tree of a short
+        text may be None: if it is needed, it is read.
         """
+        most = max(self.settings.candidates, top)
+        whole = [self.read_whole(question, len(ids)) for question in questions]
+        waiting = [question for question, starts in zip(questions, whole, strict=True) if not starts]
+        asked = Asked((), (), 0)
+        if waiting:
+            asked = self.by_tree(self.read([ids]) if tree is None else tree, ids, waiting, most, blank, watch, progress)
+        if not any(whole):
+            return asked
+        rooms = [room_for_passage(question, self.windows) for question in questions]
+        chosen = [ChosenPassage(i, start) for i, starts in enumerate(whole) for start in starts]
+        read = self.windows.look(ids, questions, chosen, rooms, most, blank)
+        others = iter(asked.found)
+        found = (
+            tuple(without_overlaps(spans, most)) if starts else next(others)
+            for spans, starts in zip(read, whole, strict=True)
+        )
+        progress(len(questions), len(questions))
+        return Asked(tuple(found), asked.rows, asked.passages + len(chosen))
+
+    def by_tree(
+        self,
+        tree: SegmentTree,
+        ids: Ints,
+        questions: Sequence[Ints],
+        most: int,
+        blank: Bools | None,
+        watch: Watch | None,
+        progress: Progress,
+    ) -> Asked:
+        """The best spans of a text of any length: the tree finds passages, which are then read."""
         seen = Seen(watch)
         settings = self.settings
-        most = max(settings.candidates, top)
 
         def first_reading(batch: Sequence[Ints]) -> FirstReading:
             logits = self.logits(tree, [len(ids)], batch, watch=seen)

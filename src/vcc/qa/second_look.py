@@ -33,6 +33,7 @@ class Looks:
     hopeless: float = -6.0  # stop after the first passages if the lead is below this
     clear: float = 8.0  # or if it is above this
     weak: bool = False  # whether passages with little evidence are read too
+    share: float = 1.0  # of the room in a window that a passage fills
 
     def rounds(self, found: Sequence[Found]) -> tuple[int, int, int]:
         """The number of passages in each round; a later round is read only while the question is undecided."""
@@ -96,6 +97,19 @@ def passages_to_reread(pointers: Sequence[Sequence[ScoredSpan]], size: int, n: i
     return starts
 
 
+def every_passage(n: int, size: int) -> list[int]:
+    """Return the starts of evenly spaced passages of `size` tokens that cover n tokens. Neighbours share at least
+    two fifths of a passage: with a quarter, more answers are cut or lack their context."""
+    steps = -(-max(n - size, 0) // max(size * 3 // 5, 1))
+    return [round(i * (n - size) / steps) for i in range(steps + 1)] if steps else [0]
+
+
+def room_for_passage(question: Ints, windows: WindowReader) -> int:
+    """The tokens of a passage that fit into a window with a question; 0 if they are less than a quarter of it."""
+    size = room(question, windows.frame, windows.size)
+    return size if size >= windows.size // 4 else 0
+
+
 def look_again(
     windows: WindowReader,
     ids: Ints,
@@ -112,8 +126,7 @@ def look_again(
 
     A question that leaves less than a quarter of a window is not looked at again.
     """
-    rooms = [room(question, windows.frame, windows.size) for question in questions]
-    rooms = [size if size >= windows.size // 4 else 0 for size in rooms]
+    rooms = [int(room_for_passage(q, windows) * own.share) for q, own in zip(questions, looks, strict=True)]
     waiting = [
         passages_to_reread(pointers if own.weak else with_a_chance(*pointers), size, len(ids), own.most)
         for *pointers, size, own in zip(spans, nodes, matches, rooms, looks, strict=True)

@@ -1,0 +1,218 @@
+"""Choose the rules for second looks at clauses: each rule against every window, on validation contracts.
+
+    python -m shipped_model.looks --prepared prepared --model results/twice --out results/looks.json
+
+Each passage that a rule may read is read once. Rules are then replayed on the results: hundreds cost as much as one.
+Seconds are those of reading, of the first reading and of the passages a rule reads, measured in the same run.
+"""
+
+import itertools
+import json
+import math
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+
+from shipped_model.data import Page, Unit, load
+from shipped_model.find import KEPT, line, wait
+from shipped_model.score import contracts, load_texts
+from shipped_model.ways import ReadByWindows
+from vcc.commands.options import call
+from vcc.core.tree import SegmentTree
+from vcc.data.answers import ScoredSpan, without_overlaps
+from vcc.documents.shipped import SHIPPED, load_asker
+from vcc.qa.model import QaModel, Seen
+from vcc.qa.second_look import Looks, best_nodes, for_clauses, passages_to_reread, room_for_passage, with_a_chance
+from vcc.qa.windows import ChosenPassage, Found, best_found
+from vcc.qa.words import best_matches
+
+BEHIND = 0.3  # points that a rule may lose against every window
+
+
+@dataclass(frozen=True)
+class LooksOptions:
+    """Settings of the replay."""
+
+    prepared: Annotated[Path, "output folder of `prepare`"]
+    out: Annotated[Path, "output file: every rule with its scores"]
+    model: Annotated[Path, "folder of the model"] = SHIPPED
+    contracts: Annotated[int, "number of validation contracts"] = 100
+    longest: Annotated[int, "maximum tokens of a contract; longer ones are skipped"] = 10**6
+    most: Annotated[tuple[int, ...], "second looks at most"] = (4, 6, 8, 12)
+    shares: Annotated[tuple[float, ...], "shares of a window that passages fill"] = (1.0, 0.5)
+    half: Annotated[bool, "compute in 16 bits, for a GPU"] = False
+    threads: Annotated[int, "CPU threads"] = 2
+
+
+@dataclass
+class Seconds:
+    """Measured over all contracts."""
+
+    reading: float = 0.0
+    first: float = 0.0
+    windows: float = 0.0
+    passage: dict[float, list[float]] = field(default_factory=dict)  # by share: seconds and passages
+
+    def of(self, passages: int, share: float) -> float:
+        """The seconds of a rule that reads so many passages."""
+        seconds, number = self.passage[share]
+        return self.reading + self.first + passages * seconds / max(number, 1)
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A question of a contract: what the first reading found, and the spans of each passage, in the order of looks."""
+
+    first: Sequence[Found]
+    passages: dict[float, list[list[Found]]]  # by share
+
+    def follow(self, looks: Looks, top: int) -> tuple[list[Found], int]:
+        """The spans that a rule gives, and the passages it reads."""
+        waiting = self.passages[looks.share][: looks.most]
+        better: list[Found] = []
+        number = 0
+        for some in looks.rounds(self.first):
+            now, waiting = waiting[:some], waiting[some:]
+            number += len(now)
+            better += [span for spans in now for span in spans]
+            if now and not looks.undecided(better):
+                break
+        return without_overlaps(better or self.first, top), number
+
+
+def rules(options: LooksOptions) -> Iterator[Looks]:
+    """The rule of the product first, then the grid."""
+    yield for_clauses(max(options.most))
+    for most, share in itertools.product(options.most, options.shares):
+        for few, (none, one), hopeless in itertools.product(
+            (1, 2, 3), ((-math.inf, -math.inf), (-12.0, -6.0), (-9.0, -5.0), (-7.0, -3.0)), (-6.0, -3.0, 0.0)
+        ):
+            if few <= most:
+                yield Looks(most, few, one, none, hopeless, math.inf, share=share)
+
+
+@torch.inference_mode()
+def choose_looks(options: LooksOptions) -> None:
+    """Print the rules that lose at most 0.3 of AUPR and of F1 against every window, the fastest first."""
+    torch.set_num_threads(options.threads)
+    qa = load_asker(str(options.model)).qa
+    if options.half:
+        qa.model.half()
+    units = [
+        u for u in load(options.prepared / "tokens.npz.xz").units["cuad_validation"] if len(u.ids) <= options.longest
+    ]
+    units = units[:: max(1, len(units) // options.contracts)][: options.contracts]
+    texts = load_texts(options.prepared)["cuad"]
+    shares = sorted({rule.share for rule in rules(options)})
+    seconds, replayed, lines = Seconds(), [], []
+    replay(qa, units[0], shares, Seconds())  # warm-up
+    for unit in units:
+        page = Page(unit.ids, unit.questions)
+        replayed.append(replay(qa, unit, shares, seconds))
+        took = time.perf_counter()
+        found = ReadByWindows(qa.windows).find(page)
+        wait()
+        seconds.windows += time.perf_counter() - took
+        lines += [line("cuad", q, page, without_overlaps(s, KEPT)) for q, s in zip(page.questions, found, strict=True)]
+        print(len(unit.ids), "tokens", seconds, flush=True)
+    base = contracts(lines, texts)
+    print(f"every window: AUPR {base['aupr']:.1f}, F1 {base['best_span_f1']:.1f}, {seconds.windows:.1f} s")
+    table = [scored(rule, units, replayed, texts, seconds) for rule in rules(options)]
+    options.out.write_text(json.dumps({"windows": base | {"seconds": seconds.windows}, "rules": table}, indent=1))
+    print("the product's rule:", shown(table[0]))
+    good = [one for one in table if min(one["aupr"] - base["aupr"], one["f1"] - base["best_span_f1"]) >= -BEHIND]
+    for one in sorted(good, key=lambda one: one["seconds"])[:12]:
+        print("  ", shown(one))
+    if not good:
+        print(f"no rule is within {BEHIND}; the best:")
+        for one in sorted(table, key=lambda one: -one["aupr"] - one["f1"])[:6]:
+            print("  ", shown(one))
+
+
+def replay(qa: QaModel, unit: Unit, shares: Sequence[float], seconds: Seconds) -> list[Replayed]:
+    """Read a contract, ask all questions, and read every passage that a rule may choose."""
+    asked, settings = [q.ids for q in unit.questions], qa.settings
+    start = time.perf_counter()
+    tree = qa.read([unit.ids])
+    wait()
+    seconds.reading += time.perf_counter() - start
+    start = time.perf_counter()
+    spans, nodes = first_reading(qa, tree, unit, asked)
+    matches = best_matches(unit.ids, asked, settings.matches)
+    wait()
+    seconds.first += time.perf_counter() - start
+    passages: dict[float, list[list[list[Found]]]] = {}
+    for share in shares:
+        rooms = [int(room_for_passage(ids, qa.windows) * share) for ids in asked]
+        chosen = [
+            ChosenPassage(i, at)
+            for i, (*pointers, size) in enumerate(zip(spans, nodes, matches, rooms, strict=True))
+            for at in passages_to_reread(with_a_chance(*pointers), size, len(unit.ids), settings.second_looks)
+        ]
+        start = time.perf_counter()
+        # Each passage is a question of its own: `look` joins the spans of a question.
+        own = [ChosenPassage(j, at) for j, (_, at) in enumerate(chosen)]
+        found = qa.windows.look(
+            unit.ids, [asked[i] for i, _ in chosen], own, [rooms[i] for i, _ in chosen], settings.candidates
+        )
+        wait()
+        spent = seconds.passage.setdefault(share, [0.0, 0])
+        spent[0] += time.perf_counter() - start
+        spent[1] += len(chosen)
+        by_question: list[list[list[Found]]] = [[] for _ in asked]
+        for (i, _), some in zip(chosen, found, strict=True):
+            by_question[i].append(some)
+        passages[share] = by_question
+    return [Replayed(first, {s: passages[s][i] for s in shares}) for i, first in enumerate(spans)]
+
+
+def first_reading(
+    qa: QaModel, tree: SegmentTree, unit: Unit, asked: Sequence[Any], at_once: int = 8
+) -> tuple[list[list[Found]], list[list[ScoredSpan]]]:
+    spans: list[list[Found]] = []
+    nodes: list[list[ScoredSpan]] = []
+    for first in range(0, len(asked), at_once):
+        some, seen = asked[first : first + at_once], Seen()
+        logits = qa.logits(tree, [len(unit.ids)], some, watch=seen)
+        spans += best_found(logits, [0] * len(some), qa.settings.candidates, qa.settings.longest_answer)
+        assert seen.cut is not None
+        nodes += best_nodes(seen.cut, tree, qa.places(len(unit.ids)), qa.settings.nodes)
+    return spans, nodes
+
+
+def scored(
+    looks: Looks, units: Sequence[Unit], replayed: Sequence[Sequence[Replayed]], texts: list[Any], seconds: Seconds
+) -> dict[str, Any]:
+    lines, passages = [], 0
+    for unit, some in zip(units, replayed, strict=True):
+        page = Page(unit.ids, unit.questions)
+        for question, one in zip(page.questions, some, strict=True):
+            found, number = one.follow(looks, KEPT)
+            passages += number
+            lines.append(line("cuad", question, page, found))
+    scores, took = contracts(lines, texts), seconds.of(passages, looks.share)
+    return {
+        "rule": asdict(looks),
+        "aupr": scores["aupr"],
+        "f1": scores["best_span_f1"],
+        "passages": passages / max(len(lines), 1),
+        "seconds": took,
+        "times_as_fast": seconds.windows / took,
+    }
+
+
+def shown(one: dict[str, Any]) -> str:
+    rule = ", ".join(f"{name} {value}" for name, value in one["rule"].items())
+    return (
+        f"AUPR {one['aupr']:.1f}, F1 {one['f1']:.1f}, {one['passages']:.2f} passages per question, "
+        f"{one['times_as_fast']:.1f} times as fast as every window ({rule})"
+    )
+
+
+if __name__ == "__main__":
+    call(choose_looks, sys.argv[1:], "python -m shipped_model.looks")
