@@ -33,9 +33,7 @@ class Filled:
     @property
     def shown(self) -> str:
         """The value for people, and for a cell of a table."""
-        if isinstance(self.value, dict):
-            return " ".join(str(part) for part in self.value.values() if part is not None)
-        return self.value if isinstance(self.value, str) else json.dumps(self.value)
+        return shown_value(self.value)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -238,6 +236,12 @@ class Filler:
         if not values:
             self.filled += [Filled(path, None, None, self.number(leaf)) for leaf in wanted.item.leaves()]
         return values or None
+
+
+def shown_value(value: Any) -> str:
+    """A value for people: 5 USD, 2024-02-12, true."""
+    parts = value.values() if isinstance(value, dict) else [value]
+    return " ".join(part if isinstance(part, str) else json.dumps(part) for part in parts if part is not None)
 
 
 def said_before(value: Any, values: Sequence[Any]) -> bool:
