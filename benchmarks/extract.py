@@ -4,8 +4,8 @@
     python -m benchmarks.extract --data ../shared/data whole --documents 10     # from whole contracts
     python -m benchmarks.extract --data ../shared/data tatqa --documents 20     # numbers from short notes
 
-`spans` measures reading alone, the case in which the span is right. A date that has to be computed from a term counts
-as wrong.
+`spans` measures reading alone, the case in which the span is right. A date that has to be computed from a term is
+computed from the effective date.
 """
 
 import argparse
@@ -72,6 +72,7 @@ def cuad(data: Path, documents: int | None) -> None:
     texts = {row["doc_id"]: row["document"] for row in lines(data / "cuad/docs.jsonl.xz")}
     short = [name for name in dict.fromkeys(row["doc_id"] for row in rows) if len(texts[name]) < 40_000]
     kept, forms = set(short[:documents]), {}
+    begins = beginnings(schema, rows, by_question) if documents is None else {}
     right: Counter[str] = Counter()
     number: Counter[str] = Counter()
     for row in rows:
@@ -86,21 +87,33 @@ def cuad(data: Path, documents: int | None) -> None:
         elif field.kind == "list":
             continue  # the annotated spans are the parties
         else:
-            found = from_spans(schema, field, row["answers"])
+            found = from_spans(schema, field, row["answers"], begins.get(row["doc_id"]))
         number[field.name] += 1
         right[field.name] += same(field, found, gold)
     for name, count in number.items():
         print(f"{name:<36} {right[name]:>3} of {count:>3}  {100 * right[name] / count:.0f}%", flush=True)
 
 
-def from_spans(schema: Any, field: FormField, answers: list[str]) -> Any:
-    """The first value that is read from the annotated spans of a field."""
+def from_spans(schema: Any, field: FormField, answers: list[str], begins: str | None = None) -> Any:
+    """The first value that is read from the annotated spans of a field. `begins`: when the contract takes effect."""
     for answer in answers:
         document = document_of("span", answer)
         span = answer_at(document.content, 0, len(document.text), 1.0)
-        for value, _ in Filler(document, schema, None, None).read(field, "", span):
+        for value, _ in Filler(document, schema, None, None, begins or "").read(field, "", span):
             return value
     return None
+
+
+def beginnings(schema: Any, rows: list[dict[str, Any]], by_question: dict[str | None, FormField]) -> dict[str, str]:
+    """By contract, the day read from the annotated spans of the effective date, or else of the agreement's date."""
+    found: dict[str, str] = {}
+    for name in ("effective_date", "agreement_date"):
+        for row in rows:
+            field = by_question[row["question"]]
+            wanted = field.name == name and row["doc_id"] not in found
+            if wanted and (day := from_spans(schema, field, row["answers"])) is not None:
+                found[row["doc_id"]] = day
+    return found
 
 
 def tatqa(data: Path, number: int) -> None:
