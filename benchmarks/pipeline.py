@@ -9,6 +9,7 @@ it once. --tokens prints the tokens that an answer hands over to another program
 """
 
 import argparse
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,7 @@ def main() -> None:
     parser.add_argument("--lengths", default="4096,16384")
     parser.add_argument("--texts", type=int, default=10)
     parser.add_argument("--questions", type=int, default=1, help="to each text")
+    parser.add_argument("--finder", default="auto", help="words, model or auto: what chooses the passages")
     parser.add_argument("--tokens", action="store_true", help="only the tokens that are handed over")
     given = parser.parse_args()
     lengths = [int(length) for length in given.lengths.split(",")]
@@ -97,10 +99,11 @@ def main() -> None:
         rows: dict[str, tuple[list[float], list[float]]] = {"all": ([], []), "chosen": ([], [])}
         for example in answerable(given.data, length, given.texts):
             asked = questions_of(example, given.data, given.questions)
-            for name, options in (("all", {"passages": 0}), ("chosen", {})):
+            for name, options in (("all", {"passages": 0}), ("chosen", {"finder": given.finder})):
                 scores, seconds = measure(answering, example, asked, **options)
                 rows[name][0].extend(scores)
                 rows[name][1].append(seconds)
+            print(f"\r{len(rows['all'][1])} texts", end="", file=sys.stderr, flush=True)
         f1 = {name: 100 * sum(scores) / max(len(scores), 1) for name, (scores, _) in rows.items()}
         cost = {name: sum(times) / max(len(times), 1) for name, (_, times) in rows.items()}
         print(
