@@ -45,13 +45,23 @@ def gold_value(field: FormField, short: str) -> Any:
     if field.kind == "duration":
         return read_duration(short) if re.search(r"\d", short) and ";" not in short else None
     if field.kind == "list":
-        names = [re.sub(r"\(.*?\)", "", name).strip() for name in short.split(";")]
+        own = [name for name in short.split(";") if not re.search("Party\\b|Parties|individually|collectively", name)]
+        names = [re.sub(r"\(.*?\)", "", name).strip() for name in own]  # the others say what the parties are called
         return [name for name in names if name] or None
     return short or None
 
 
 def words(text: str) -> set[str]:
-    return set(re.findall(r"\w+", text.lower())) - {"the", "state", "of", "and", "laws", "usa", "uk", "canada"}
+    return set(re.findall(r"\w+", text.lower().replace(".", ""))) - {
+        "the",
+        "state",
+        "of",
+        "and",
+        "laws",
+        "usa",
+        "uk",
+        "canada",
+    }
 
 
 def same(field: FormField, found: Any, gold: Any) -> bool:

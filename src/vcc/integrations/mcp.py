@@ -15,6 +15,7 @@ from typing_extensions import TypedDict
 from vcc.documents.answer import Reply, place_at
 from vcc.documents.question_list import CLAUSE_QUESTIONS
 from vcc.documents.review_table import Question, named, row_of
+from vcc.documents.reviewing import most_answers, reviewed
 from vcc.documents.text import Text
 from vcc.errors import Failure, UsageError
 from vcc.integrations.shelf import Shelf
@@ -305,8 +306,9 @@ def review_all(shelf: Shelf, paths: Sequence[str], questions: Sequence[str] | No
         progress(number * len(asked), len(paths) * len(asked))
         row = ReviewedDocument(path=path, cells=[], notes=[], error="")
         try:
-            replies = shelf.replies(path, [question.question for question in asked], 1, lambda done, total: None)
-            found = row_of(shelf.text(path), named(replies, asked), path)
+            wanted, text = [question.question for question in asked], shelf.text(path)
+            replies = shelf.replies(path, wanted, most_answers(wanted, None), lambda done, total: None)
+            found = row_of(text, named([reviewed(text, reply, None) for reply in replies], asked), path)
             row["cells"] = [[fields_of(answer.as_dict()) for answer in cell] for cell in found.cells]
             row["notes"] = list(found.notes)
         except (UsageError, Failure) as error:  # one bad file is a row of its own

@@ -340,7 +340,7 @@ class Engine:
                 for first in range(0, len(questions), A_STEP):
                     name = self.library.get(id).name  # or it was deleted
                     with self.metrics.stage("reviewing"), self.turns.patient():
-                        replies += ask_list(document, questions[first : first + A_STEP], 1)[0]
+                        replies += ask_list(document, questions[first : first + A_STEP])[0]
                     told(len(replies), len(questions))
                 return row_of(document.content, replies, name)
         except Exception as error:

@@ -17,7 +17,7 @@ FORM = (
 )
 # Between two names: only after a company's form or a closing bracket, for "Harrow and Vale" is one name.
 BETWEEN = re.compile(r"(?:(?<=\))|(?<=[\w.]))\s*(?:;|\n\s*\n|,?\s+(?:and|&|AND)\s+|,\s+(?=[A-Z]))")
-ENDS = re.compile(rf"(?:{FORM}|\))$")
+ENDS = re.compile(rf"(?:{FORM}|\)|\b(?:corporation|company|partnership))$")
 BRACKETS = re.compile(r"\s*\([^()]*\)?")
 ABOUT = re.compile(  # what follows a name: ", a Delaware corporation", "with its principal office at"
     r",?\s+(?:an?\s+[\w\s.-]*?(?:corporation|company|partnership|association|trust|bank|individual|entity)\b|"
@@ -25,7 +25,9 @@ ABOUT = re.compile(  # what follows a name: ", a Delaware corporation", "with it
     r"together\s+with\b|formerly\b|on behalf of\b).*$",
     re.IGNORECASE | re.DOTALL,
 )
-OPENING = re.compile(r"^(?:(?:(?:is|are|made|entered\s+into|by|and|between|among|the)\s+)+)(?=[A-Z0-9])")
+OPENING = re.compile(r"^(?:(?:(?:is|are|made|entered\s+into|by|[Aa]nd|AND|between|among|[Tt]he)\s+)+)(?=[A-Z0-9])")
+NOT_A_NAME = re.compile(r"_|^an?\s|\b[A-Z]{2} \d{4,}")  # a blank to fill in, "a Maryland corporation", a postcode
+LONGEST = 12  # words; more are a sentence
 TERMS = frozenset(
     word
     for line in (
@@ -81,7 +83,9 @@ def trimmed(span: str, first: int, last: int) -> tuple[int, int]:
 def is_name(words: str) -> bool:
     """Whether words name someone: a capital or a digit, and more than a defined term such as "the Parties"."""
     known = {word.strip(".,").lower() for word in re.split(r"[\s\"“”]+", words)} - {""}
-    return any(letter.isupper() for letter in words) and bool(known - TERMS) and len(words) > 1
+    if NOT_A_NAME.search(words) or len(words.split()) > LONGEST or len(words) < 2:
+        return False
+    return any(letter.isupper() for letter in words) and bool(known - TERMS)
 
 
 def is_defined_term(text: str, start: int) -> bool:

@@ -108,12 +108,11 @@ function fill() {
 function line(row, question, cell) {
   const head = element("th", { scope: "row", textContent: question.name || question.question, title: question.question });
   if (!cell.length) return element("tr", { className: "none" }, head, element("td", { textContent: "not found" }), element("td"), element("td"));
-  const best = cell[0];
-  const doubt = best.sure ? null : element("span", { className: "badge", textContent: "doubtful" });
-  const open = element("button", { type: "button", className: "open", textContent: shortened(best.text), onclick: () => opened(row.id, best) });
-  return element("tr", { className: best.sure ? "" : "doubtful" }, head, element("td", {}, doubt, doubt && " ", open),
-    element("td", { className: "place", textContent: best.place }),
-    scoreCell(best.score));
+  const answers = cell.map((one) => element("div", {}, ...(one.sure ? [] : [element("span", { className: "badge", textContent: "doubtful" }), " "]),
+    element("button", { type: "button", className: "open", textContent: shortened(one.text), onclick: () => opened(row.id, one) })));
+  const places = cell.map((one) => element("div", { textContent: one.place }));
+  return element("tr", { className: cell[0].sure ? "" : "doubtful" }, head, element("td", { className: "several" }, ...answers),
+    element("td", { className: "place" }, ...places), scoreCell(cell[0].score));
 }
 
 for (const id of ["filter-document", "filter-state", "filter-text"]) $(id).addEventListener("input", () => shown && fill());
