@@ -72,11 +72,13 @@ test-faults: $(READY) ## Kill a training run and resume it
 	@$(BIN)/python tests/faults/kill_test.py
 
 LOAD_SECONDS ?= 600
-test-hostile: $(READY) ## 1,000 hostile files and command lines, 1,000 requests, 1,300 half-sent headers, ten minutes of load
+test-hostile: $(READY) ## 1,000 hostile files and command lines, 1,000 requests, 1,000 MCP calls, 1,300 half-sent headers, ten minutes of load
 	@$(BIN)/python -m pytest -m slow tests/documents/formats/test_linear.py
 	@$(BIN)/python tests/faults/hostile_test.py
 	@$(BIN)/python -m tests.serve.hostile
 	@$(BIN)/python -m tests.serve.half_sent
+	@$(BIN)/python -m tests.integrations.hostile 500
+	@$(BIN)/python -m tests.integrations.hostile 500 --http
 	@$(BIN)/python -m tests.serve.load --seconds $(LOAD_SECONDS)
 
 AXE := out/axe/package/axe.min.js

@@ -13,6 +13,7 @@ import json
 import lzma
 import random
 import re
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,7 @@ def nli(data: Path, documents: int, model: str | None) -> None:
         gold = LABELS[row["label"]]
         right, number = right + (found.verdict == gold), number + 1
         confused[gold, found.verdict] += 1
+        print(f"\r{number} statements", end="", file=sys.stderr, flush=True)
         if gold != "not found":
             scores.append(overlap(row, found.passage, document))
     print(f"accuracy {100 * right / number:.1f} ({number} statements, {len(kept)} documents)")

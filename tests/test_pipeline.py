@@ -145,8 +145,23 @@ def test_one_context_is_read_by_the_finder_once(answering: QuestionAnswering, mo
     monkeypatch.setattr(Asker, "index", lambda self, text, *rest: (reads.append(text.text), index(self, text))[1])
     context = small_model.text(400, 5)
     for question in (QUESTION, "w1?", "w2 w3?"):
-        answering(question=question, context=context)
+        answering(question=question, context=context, finder="model")
     assert reads == [context]
+
+
+def test_few_questions_are_found_by_their_words_and_many_by_the_model(
+    answering: QuestionAnswering, monkeypatch: Any
+) -> None:
+    reads: list[str] = []
+    index = Asker.index
+    monkeypatch.setattr(Asker, "index", lambda self, text, *rest: (reads.append(text.text), index(self, text))[1])
+    context = f"{small_model.text(1500, 5).replace('w50', 'w0').replace('w51', 'w0')} w50 w51 w52."
+    by_words = answering(question="w50 w51?", context=context, passages=1)
+    assert reads == [] and by_words["start"] > len(context) // 2, "the only window holds the question's words"
+    answering(question=[f"w{number}?" for number in range(8)], context=context, passages=1)
+    assert reads == [context]
+    with pytest.raises(UsageError, match="finder is 'none'"):
+        answering(question="w50?", context=context, finder="none")
 
 
 def test_a_wrapped_model_is_the_product(asker: Asker) -> None:

@@ -1,13 +1,14 @@
 """`vcc.pipeline`: any question-answering checkpoint on texts of any length.
 
-The bundled model finds the passages that may answer a question, and the given model reads them in windows, as it was
-trained to: it is neither wrapped nor trained. Arguments and dictionaries are those of transformers' former
-"question-answering" pipeline. Without a model, the bundled one also reads.
+The passages that may answer a question are found by its words or, for several questions to one text, by the bundled
+model; the given model reads them in windows, as it was trained to: it is neither wrapped nor trained. Arguments and
+dictionaries are those of transformers' former "question-answering" pipeline. Without a model, the bundled one also
+reads.
 """
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import zip_longest
@@ -24,12 +25,15 @@ from vcc.documents.shipped import load_asker
 from vcc.documents.text import Part, Text
 from vcc.errors import ModelError, UsageError
 from vcc.hosts.forward.wrapped import Wrapped
-from vcc.qa.model import FirstReading, Progress, QaModel, no_progress
+from vcc.qa.model import FirstReading, QaModel
 from vcc.qa.second_look import passages_to_reread, with_a_chance
 from vcc.qa.windows import WINDOWS_AT_ONCE, Bools, Found, Ints, batch, best_found, room, window_logits
 from vcc.qa.words import best_matches
 from vcc.wrapping import unwrap
 
+FINDERS = ("auto", "words", "model")
+SEVERAL = 8  # questions to one context
+MATCHES = 40  # stretches that share words with a question
 KEPT = 4  # contexts whose index stays in memory: several questions to one context read it once
 Answered = dict[str, Any]  # answer, score, start, end
 
@@ -50,6 +54,12 @@ class ReadingOptions:
     max_question_len: int = 64  # tokens
     align_to_words: bool = True
     passages: int = 8  # windows read for a question; 0: all
+    finder: str = "auto"  # words: passages that share words with the question; model: the bundled model's choice
+
+    def by_words(self, questions: int) -> bool:
+        """Whether words choose the passages for some questions to one context. Reading it once with the bundled model
+        costs more than half of reading all windows, which pays for several questions only."""
+        return self.finder == "words" or (self.finder == "auto" and questions < SEVERAL)
 
     def __post_init__(self) -> None:
         least = {"top_k": 1, "max_answer_len": 1, "doc_stride": 0, "max_seq_len": 16, "max_question_len": 1}
@@ -57,6 +67,8 @@ class ReadingOptions:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < rule:
                 raise UsageError(f"{name} is {value!r}: it must be a whole number, at least {rule}")
+        if self.finder not in FINDERS:
+            raise UsageError(f"finder is {self.finder!r}: it must be {', '.join(FINDERS)}")
 
     def changed(self, given: Mapping[str, Any]) -> "ReadingOptions":
         unknown = given.keys() - vars(self).keys()
@@ -68,25 +80,14 @@ class ReadingOptions:
 class Finder(QaModel):
     """The first reading alone: instead of answers, the places to read for each question, best first."""
 
-    def in_two_readings(
-        self,
-        first_reading: Callable[[Sequence[Ints]], FirstReading],
-        at_a_time: int,
-        ids: Ints,
-        questions: Sequence[Ints],
-        most: int,
-        blank: Bools | None = None,
-        progress: Progress = no_progress,
-    ) -> tuple[tuple[tuple[Found, ...], ...], int]:
-        places: list[tuple[Found, ...]] = []
-        for first in range(0, len(questions), at_a_time):
-            some = questions[first : first + at_a_time]
-            matches = best_matches(ids, some, self.settings.matches)
-            for pointers in zip(*first_reading(some), matches, strict=True):
-                in_turn = (one for turn in zip_longest(*with_a_chance(*pointers)) for one in turn if one is not None)
-                places.append(tuple(Found(one.first, one.last, one.score, 0.0) for one in in_turn))
-            progress(len(places), len(questions))
-        return tuple(places), 0
+    def second_look(
+        self, ids: Ints, batch: Sequence[Ints], first: FirstReading, most: int, blank: Bools | None
+    ) -> tuple[list[list[Found]], int]:
+        matches, places = best_matches(ids, batch, self.settings.matches), []
+        for pointers in zip(*first, matches, strict=True):
+            in_turn = (one for turn in zip_longest(*with_a_chance(*pointers)) for one in turn if one is not None)
+            places.append([Found(one.first, one.last, one.score, 0.0) for one in in_turn])
+        return places, 0
 
 
 class QuestionAnswering:
@@ -130,14 +131,24 @@ class QuestionAnswering:
         asked = [self.reader.question_ids(question, options) for question in questions]
         all_windows = [self.reader.all_windows(len(tokens.ids), ids, options) for ids in asked]
         long = [bool(options.passages) and len(starts) > options.passages for starts in all_windows]
-        chosen = iter(self.places([q for q, finding in zip(questions, long, strict=True) if finding], context))
+        wanted = [(q, ids) for q, ids, finding in zip(questions, asked, long, strict=True) if finding]
+        chosen = iter(self.pointers(context, tokens, wanted, options))
         found = []
         for ids, starts, finding in zip(asked, all_windows, long, strict=True):
             if finding:
                 size = self.reader.room(ids, options)
-                pointers = [[tokens_of(place, tokens) for place in next(chosen)]]
-                starts = sorted(passages_to_reread(pointers, size, len(tokens.ids), options.passages))
+                starts = sorted(passages_to_reread([next(chosen)], size, len(tokens.ids), options.passages))
             found.append(self.reader.read(ids, context, tokens, starts or all_windows[0][:1], options))
+        return found
+
+    def pointers(
+        self, context: str, tokens: TokenizedText, asked: Sequence[tuple[str, Ints]], options: ReadingOptions
+    ) -> list[list[ScoredSpan]]:
+        """Where to read for each question, best first, as tokens of the reader."""
+        found = best_matches(tokens.ids, [ids for _, ids in asked], MATCHES)
+        finding = [number for number in range(len(asked)) if not found[number] or not options.by_words(len(asked))]
+        for number, places in zip(finding, self.places([asked[n][0] for n in finding], context), strict=True):
+            found[number] = [tokens_of(place, tokens) for place in places]
         return found
 
     def own_answers(self, questions: Sequence[str], context: str, options: ReadingOptions) -> list[list[Answered]]:

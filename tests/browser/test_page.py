@@ -1,14 +1,18 @@
-"""The page in a real Chromium, against a real service with the model that comes along: `make test-browser`.
+"""The page in a real Chromium, against a real service with the bundled model: `make test-browser`.
+
+`VCC_SCREENSHOTS=docs/service make test-browser` makes the pictures of the documentation.
 
 Every request that does not go to the service is refused, so all of this also shows that the page works offline.
 """
 
 import html
 import io
+import json
 import os
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +31,25 @@ FLAGS = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
 QUESTION = "Which law governs this agreement?"
+TRUE = (
+    "This Agreement is governed by, and shall be construed in accordance with, the laws of the State of New Hampshire, "
+    "without regard to its rules on conflict of laws."
+)
+DURATION, DATE = {"type": "string", "format": "duration"}, {"type": "string", "format": "date"}
+FORM = {
+    "type": "object",
+    "properties": {
+        "parties": {"type": "array", "items": {"type": "string"}},
+        "agreement_date": DATE,
+        "governing_law": {"type": "string"},
+        "end_date": DATE,
+        "renewal_term": DURATION,
+        "notice_period": DURATION,
+        "exclusivity": {"type": "boolean"},
+        "best_pizza": {"type": "string", "format": "date", "description": "When was the best pizza baked?"},
+    },
+    "required": ["governing_law", "best_pizza"],
+}
 ITEMS = """async ([address, number]) => {
   const pdfjs = await import("/static/pdfjs/pdf.min.mjs");
   const pdf = await pdfjs.getDocument(address).promise;
@@ -97,6 +120,13 @@ class Tab:
             self.faults.append(f"a request to {route.request.url}")
             route.abort()
 
+    @contextmanager
+    def expected(self, word: str) -> Iterator[None]:
+        """A block in which the browser reports an answer that names a mistake."""
+        before = len(self.faults)
+        yield
+        self.faults[before:] = [fault for fault in self.faults[before:] if word not in fault]
+
     def close(self) -> None:
         self.context.close()
         assert self.faults == []
@@ -135,6 +165,7 @@ def ask(page: Any) -> None:
 def keep(page: Any, name: str) -> None:
     if SCREENSHOTS:
         page.wait_for_timeout(1000)
+        page.evaluate("document.getElementById('status').textContent = ''")  # it would hide something
         page.screenshot(path=f"{SCREENSHOTS}/{name}.png")
 
 
@@ -218,6 +249,67 @@ def test_a_review_is_filtered_and_exported(tab: Tab, address: str) -> None:
     page.locator(".box").first.wait_for()
 
 
+def test_a_form_is_filled_shown_on_the_page_and_downloaded(tab: Tab, address: str) -> None:
+    page = tab.page
+    page.goto(address)
+    page.locator(".box").first.wait_for()
+    page.get_by_role("button", name="Form", exact=True).click()
+    page.fill("#schema", json.dumps(FORM))
+    page.locator("#form-button").click()
+    page.locator("#form-table tbody tr").first.wait_for()
+    rows = {row.locator("th").inner_text(): row for row in page.locator("#form-table tbody tr").all()}
+    assert rows["agreement_date"].locator(".value").inner_text() == "2024-02-12"
+    assert "New Hampshire" in rows["governing_law"].locator(".value").inner_text()
+    assert rows["best_pizza"].locator(".value").inner_text() == "not found"
+    assert "best_pizza" in page.locator("#form-missing").inner_text()
+    before = page.url
+    rows["agreement_date"].locator(".open").click()
+    page.wait_for_function("(before) => location.href !== before", arg=before)  # the place of the evidence
+    page.locator(".box").first.wait_for()
+    keep(page, "form")
+    with page.expect_download() as got:
+        page.locator("#form-json").click()
+    saved = json.loads(Path(got.value.path()).read_text())
+    assert saved["values"]["agreement_date"] == "2024-02-12" and saved["missing"] == ["best_pizza"]
+    by_path = {field["path"]: field for field in saved["fields"]}
+    assert "February 12, 2024" in by_path["agreement_date"]["evidence"]["text"]
+    with page.expect_download() as got:
+        page.locator("#form-xlsx").click()
+    sheet = load_workbook(io.BytesIO(Path(got.value.path()).read_bytes()))["Review"]
+    cells = dict(zip((cell.value for cell in sheet[1]), sheet[2], strict=True))
+    assert cells["agreement_date"].value == "2024-02-12" and "page" in cells["agreement_date"].comment.text
+
+
+def test_a_schema_that_is_none_says_so(tab: Tab, address: str) -> None:
+    page = tab.page
+    page.goto(address)
+    page.get_by_role("button", name="Form", exact=True).click()
+    page.fill("#schema", "{")
+    page.locator("#form-button").click()
+    page.get_by_text("The schema is not JSON").wait_for()
+    page.fill("#schema", '{"type": "array"}')
+    with tab.expected("422"):
+        page.locator("#form-button").click()
+        page.get_by_text("must be an object").wait_for()
+    assert page.locator("#form-result").is_hidden()
+
+
+def test_statements_are_checked_and_their_passages_lit(tab: Tab, address: str) -> None:
+    page = tab.page
+    page.goto(address)
+    page.locator(".box").first.wait_for()
+    page.get_by_role("button", name="Check", exact=True).click()
+    page.fill("#statement", f"{TRUE} {TRUE.replace('Hampshire', 'York')} The moon is made of green cheese.")
+    page.locator("#check-button").click()
+    page.locator("#verdicts .verdict").nth(2).wait_for()
+    said = page.locator("#verdicts .verdict").all_inner_texts()
+    assert said == ["supported", "contradicted", "not found"]
+    assert 'says "Hampshire", not "York"' in page.locator("#verdicts").inner_text()
+    page.locator("#verdicts .answer").first.click()
+    page.locator(".box").first.wait_for()
+    keep(page, "check")
+
+
 def test_a_file_that_cannot_be_read_says_so(tab: Tab, tmp_path: Path) -> None:
     page = tab.page
     page.goto(tab.service.address)
@@ -241,7 +333,7 @@ def test_no_accessibility_violation(browser: Any, service: Running, address: str
     page.goto(address)
     page.locator(".box").first.wait_for()
     keep(page, f"{scheme}-{width}")
-    for view in ("ask", "review", "docs"):
+    for view in ("ask", "review", "form", "check", "docs"):
         if view == "docs":
             page.goto(f"{service.address}/docs")
             page.locator("details").first.wait_for()

@@ -2,9 +2,12 @@
 
 import pytest
 
+from tests.documents.small_model import saved
 from vcc.chat.passages import GivenPassage
 from vcc.chat.support import facts_of, is_supported, sentences_of
 from vcc.chat.talk import checked
+from vcc.documents.document import Document
+from vcc.documents.text import Part, Text
 
 TEXT = (
     "Larkspur is a Delaware corporation. It sells instruments for water. Harrow & Vale is an Oregon company. "
@@ -42,14 +45,29 @@ def test_what_the_text_does_not_say_is_not(sentence: str) -> None:
     assert not is_supported(sentence, [])
 
 
-def test_a_question_supports_nothing() -> None:
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> Document:
+    return Document(Text(TEXT, "a", "a", (Part("", 0, len(TEXT)),)), saved(tmp_path_factory.mktemp("model")))
+
+
+def test_a_question_supports_nothing(document: Document) -> None:
     """The name of the question is repeated in the answer; the document does not have it."""
     passage = GivenPassage(0, len(TEXT), "", TEXT, None)
     said = checked(
-        "When does Nowhere sign?", "Here Nowhere signs on February 28, 2029. The fee is 1,250.50.", [passage]
+        document, "When does Nowhere sign?", "Here Nowhere signs on February 28, 2029. The fee is 1,250.50.", [passage]
     )
     assert said.text == "The fee is 1,250.50." and said.unsupported == ("Here Nowhere signs on February 28, 2029.",)
-    assert checked("?", "", [passage]).text == ""
+    assert checked(document, "?", "", [passage]).text == ""
+
+
+def test_every_sentence_carries_the_verdict_of_the_document(document: Document) -> None:
+    """A quote is kept although its passage was not given; a changed quote is lost although its words were."""
+    passage = GivenPassage(0, 36, "", "2030 is another year. " + TEXT, None)
+    wrote = "The agreement continues until February 28, 2029. The agreement continues until February 28, 2030."
+    said = checked(document, "?", wrote, [passage])
+    assert [(one.verdict, one.by) for one in said.verdicts] == [("supported", "exact quote")]
+    assert said.unsupported == ("The agreement continues until February 28, 2030.",)
+    assert checked(document, "?", TEXT.split(". ")[1] + ".", []).verdicts[0].verdict == "supported"
 
 
 def test_facts_are_names_and_numbers() -> None:

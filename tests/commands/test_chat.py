@@ -89,6 +89,18 @@ def test_what_a_model_invents_is_withheld(
     assert reply["answer"] == "" and reply["unsupported"] == [invented] and not reply["quoted"]
 
 
+def test_every_sentence_that_a_model_writes_is_marked(
+    file: str, folders: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quoted = " ".join(Path(file).read_text().replace(".", "").split()[:12])
+    monkeypatch.setattr("vcc.chat.model.ChatModel.reply", lambda *_: f"{quoted}.")
+    assert run(file, "w1 w2?", *folders, "--context", 80) == 0
+    assert "[supported]" in capsys.readouterr().out
+    assert run(file, "w1 w2?", *folders, "--context", 80, "--json") == 0
+    [reply] = json.loads(capsys.readouterr().out)["replies"]
+    assert [(one["verdict"], one["by"]) for one in reply["verdicts"]] == [("supported", "exact quote")]
+
+
 def test_a_conversation_goes_on_until_an_empty_line(
     file: str, folders: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,8 @@
-"""500 hostile MCP calls to `vcc mcp`: paths outside, huge arguments, wrong types, many at once.
+"""500 hostile MCP calls to `vcc mcp`, or to /mcp of `vcc serve`.
 
-    python -m tests.integrations.hostile [calls]
+Paths outside, huge arguments, wrong types, recursive schemas, many at once.
+
+    python -m tests.integrations.hostile [calls] [--http]
 
 No call may end the server, return or log a traceback, or reveal a file outside the folder, and an honest question is
 answered afterwards. The quick tests run it small.
@@ -18,6 +20,7 @@ from typing import Any
 
 from tests.documents import small_model
 from tests.documents.samples import pdf_bytes
+from tests.serve.running import running
 
 SECRET = "hunter2-is-the-secret"
 AT_ONCE = 20
@@ -26,6 +29,16 @@ OUTSIDE = (
     *(Path("/etc/passwd").as_uri(), "~/.ssh/id_rsa", "\0", "a\0.pdf", "..", ".", "/", "", "x" * 100_000, "a/" * 2000),
     *("//etc/passwd", "C:\\windows\\win.ini", "%2e%2e/secret.txt", "..\\secret.txt", "loop/loop", "pipe", "/dev/zero"),
     *("\x1b[2J", "a.pdf\n", "-", "http://127.0.0.1/", "s3://bucket/key", "@secret.txt", "*", "[a-z]*"),
+)
+FIELDS = {"type": "object", "properties": {"w1": {"type": "string"}}}
+NODE: dict[str, Any] = {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}}
+SCHEMAS: tuple[dict[str, Any], ...] = (
+    {**NODE, "$defs": {"node": NODE}},
+    {"$ref": "#"},
+    {"type": "object", "properties": {f"f{i}": {"type": "string"} for i in range(5000)}},
+    {"type": "object", "properties": {"a": {"$ref": Path("/etc/passwd").as_uri()}}},
+    {"type": "object", "properties": {"a": {"type": "number", "minimum": 5, "maximum": 1}}},
+    {"type": "object", "properties": {"w1": {"type": "string", "pattern": "(w+)+$"}}},
 )
 ODD = (None, 5, -1, 10**30, 1.5, float("1e308"), True, [], {}, [[[]]], {"path": "a.pdf"}, "w" * 200_000, "")
 
@@ -58,6 +71,11 @@ def a_call(number: int) -> tuple[str, dict[str, Any]]:
             ("find", {"question": "w1?", "folder": path}),
             ("find", {"question": odd, "top": odd}),
             ("ask", {"path": "bad.pdf", "question": "w1?"}),
+            ("verify", {"path": path, "text": "w1 w2 w3 w4."}),
+            ("verify", {"path": "a.pdf", "text": odd}),
+            ("extract", {"path": path, "schema": FIELDS}),
+            ("extract", {"path": "a.pdf", "schema": odd}),
+            ("extract", {"path": "a.pdf", "schema": rng.choice(SCHEMAS)}),
             (rng.choice(("shell", "", "read\0", "x" * 10_000)), {"path": path}),
         ]
     )
@@ -123,8 +141,25 @@ def run(calls: int) -> Tally:
     return tally
 
 
+def run_http(calls: int) -> Tally:
+    """Against a service in a process of its own, with the same documents uploaded."""
+    from mcp.client.streamable_http import streamable_http_client
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        own, model = make_place(folder), small_model.saved(folder / "model")
+        with running(folder / "service", "--model", model, "--reading", "5") as service:
+            assert service.upload((own / "a.pdf").read_bytes(), "a.pdf").status_code == 202
+            tally = asyncio.run(attack(streamable_http_client(f"{service.address}/mcp"), calls))
+            said = service.log.read_text()
+            if "Traceback" in said or SECRET in said:
+                tally.bad.append(f"the log: {said[-2000:]}")
+    return tally
+
+
 if __name__ == "__main__":
-    tally = run(int(sys.argv[1]) if len(sys.argv) > 1 else 500)
+    numbers = [int(word) for word in sys.argv[1:] if word.isdigit()]
+    tally = (run_http if "--http" in sys.argv else run)(numbers[0] if numbers else 500)
     print(dict(tally.kinds))
     print("\n".join(tally.bad) or "no traceback, no leak, and an honest question is answered")
     sys.exit(bool(tally.bad))

@@ -26,7 +26,8 @@ mcp = pytest.importorskip("mcp", reason="the tests of MCP need the package mcp")
 LINES = [[" ".join(small_model.text(8, seed).split()) for seed in range(start, start + 20)] for start in (0, 20)]
 QUESTION = "w5 w7?"
 TOKEN = "a-token-of-some-length"
-TOOLS = {"read", "ask", "review", "find", "quote"}
+TOOLS = {"read", "ask", "review", "find", "quote", "extract", "verify"}
+FIELDS = {"type": "object", "properties": {"w5": {"type": "string"}}}
 Calls = Callable[..., Awaitable[Any]]
 
 
@@ -100,6 +101,12 @@ async def read_ask_and_review(client: Any, pdf: str) -> None:
     first, second = review.structured_content["documents"]
     assert first["cells"][0][0] == asked["answers"][0] and len(first["cells"]) == 2 and not first["error"]
     assert not second["cells"] and "none.pdf" in second["error"]
+    sentence = " ".join(whole.replace(".", " ").split()[:8])
+    verified = (await client.call_tool("verify", {"path": pdf, "text": sentence})).structured_content
+    assert [(one["verdict"], one["by"]) for one in verified["verdicts"]] == [("supported", "exact quote")]
+    assert verified["verdicts"][0]["passage"]["page"] == 1 and verified["head"] is False
+    filled = (await client.call_tool("extract", {"path": pdf, "schema": FIELDS})).structured_content
+    assert [field["path"] for field in filled["fields"]] == ["w5"] and filled["path"] == pdf
     return told
 
 
@@ -224,6 +231,12 @@ def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
         ("review", {"paths": ["a.pdf"] * 51}, "1 to 50"),
         ("review", {"paths": ["a.pdf"], "questions": ["w1?"] * 101}, "1 to 100"),
         ("find", {"question": QUESTION, "folder": "a.pdf"}, "is a file"),
+        ("extract", {"path": "a.pdf", "schema": {"type": "array"}}, "must be an object"),
+        ("extract", {"path": "a.pdf", "schema": 5}, "schema"),
+        ("extract", {"path": "none.pdf", "schema": FIELDS}, "no such file"),
+        ("verify", {"path": "a.pdf", "text": "..."}, "no sentence"),
+        ("verify", {"path": "a.pdf", "text": "w" * 30_000}, "30,000 characters"),
+        ("verify", {"path": "../secret.txt", "text": "w1 w2 w3 secret"}, "no such file"),
         ("nothing", {}, "nothing"),
     ],
 )
@@ -246,6 +259,39 @@ def test_find_ranks_the_documents_of_a_folder_and_names_what_it_left_out(folder:
     documents = found.structured_content["documents"]
     assert len(documents) == 2 and documents[0]["relevance"] >= documents[1]["relevance"]
     assert any("broken.pdf" in one for one in found.structured_content["left_out"])
+
+
+def test_find_reads_a_folder_once_and_then_only_what_is_new(
+    tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vcc.fleet.job import Doing
+
+    own, read, reading = tmp_path / "own", [], Doing.read
+    (own / "inner").mkdir(parents=True)
+    monkeypatch.setattr(Doing, "read", lambda self, data, name: (read.append(name), reading(self, data, name))[1])
+    for number in range(3):
+        (own / f"{number}.txt").write_text(small_model.text(60, number).replace("w50", "w0").replace("w51", "w0"))
+    shelf = FolderShelf([own], model)
+    ignored = lambda done, total: None
+    assert len(shelf.find("w50 w51?", "", 2, ignored).matches) == 2 and sorted(read) == ["0.txt", "1.txt", "2.txt"]
+    (own / "inner" / "new.txt").write_text("w50 w51 w52. " * 20)
+    read.clear()
+    found = shelf.find("w50 w51?", "", 2, ignored)
+    assert read == ["inner/new.txt"] and Path(found.matches[0][0]).name == "new.txt"
+    inner = shelf.find("w1?", "inner", 2, ignored)
+    assert [Path(name).name for name, _ in inner.matches] == ["new.txt"] and read == ["inner/new.txt"]
+    (own / "0.txt").unlink()
+    assert "0.txt" not in {Path(name).name for name, _ in shelf.find("w1?", "", 9, ignored).matches}
+
+
+def test_find_gives_the_order_of_vcc_find(
+    folder: Path, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = FolderShelf([folder], model).find(QUESTION, "", 3, lambda done, total: None)
+    assert main(["find", str(folder), QUESTION, "--model", model, "--top", "3", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["documents"]
+    assert [str(folder.resolve() / one["document"]) for one in listed] == [name for name, _ in found.matches]
+    assert [one["match"] for one in listed] == pytest.approx([score for _, score in found.matches], rel=1e-4)
 
 
 def test_a_call_that_takes_too_long_says_so_and_the_work_goes_on(
@@ -282,8 +328,9 @@ def test_the_command_needs_folders(given: list[str], capsys: Any, tmp_path: Path
     assert "folder" in capsys.readouterr().err
 
 
-def test_hostile_calls_leave_no_traceback_and_no_leak() -> None:
-    from tests.integrations.hostile import run
+@pytest.mark.parametrize("door", ["stdio", "http"])
+def test_hostile_calls_leave_no_traceback_and_no_leak(door: str) -> None:
+    from tests.integrations.hostile import run, run_http
 
-    tally = run(60)
+    tally = (run if door == "stdio" else run_http)(60)
     assert tally.bad == [] and sum(tally.kinds.values()) == 60 and tally.kinds["error"] > 20

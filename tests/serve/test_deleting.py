@@ -95,9 +95,9 @@ def test_reviews_forget_what_is_deleted(engine: Engine, monkeypatch: pytest.Monk
     until(lambda: reviews.get(finished).state == "ready")
     assert any(cell for cell in reviews.get(finished).rows[0].cells)
 
-    def delete(document: Any, some: Any, top: int, ask: Callable[..., Any] = module.ask_list) -> Any:
+    def delete(document: Any, some: Any, ask: Callable[..., Any] = module.ask_list) -> Any:
         """In the middle of the second review."""
-        found = ask(document, some, top)
+        found = ask(document, some)
         if ids[0] in engine.library.entries:
             engine.forget(ids[0])
             reviews.forget(ids[0])

@@ -6,6 +6,7 @@ from itertools import islice
 from vcc.chat.passages import GivenPassage, find_answers, passage_at
 from vcc.documents.answer import Answer, on_one_line
 from vcc.documents.document import Document
+from vcc.documents.verify import Verdict
 
 QUOTED = 3  # sentences, at most
 
@@ -18,7 +19,8 @@ class Said:
     text: str
     passages: tuple[GivenPassage, ...]
     quoted: bool  # whether the text is sentences of the document, unchanged but for blanks
-    unsupported: tuple[str, ...] = ()  # sentences the model wrote that the passages do not support: no answer
+    unsupported: tuple[str, ...] = ()  # sentences the model wrote that the document contradicts or does not support
+    verdicts: tuple[Verdict, ...] = ()  # on each sentence of a text that a model wrote
 
 
 def quote(document: Document, question: str) -> Said:

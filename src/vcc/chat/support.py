@@ -1,7 +1,7 @@
 """Whether a sentence that a model wrote is supported by the passages it was given.
 
-`is_supported` is the only check in `vcc chat`. It compares words: it finds invented names, numbers and topics, not a
-wrong relation between the right words.
+`document.verify` checks every sentence first. `is_supported` decides where it finds nothing: it compares words, so it
+finds invented names, numbers and topics, not a wrong relation between the right words.
 """
 
 import re

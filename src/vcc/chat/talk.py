@@ -7,7 +7,9 @@ from vcc.chat.model import ChatModel, Message
 from vcc.chat.passages import GivenPassage, find_passages
 from vcc.chat.said import Said
 from vcc.chat.support import is_supported, sentences_of
+from vcc.documents.answer import on_one_line
 from vcc.documents.document import Document
+from vcc.documents.verify import CONTRADICTED, SUPPORTED, Verdict, verdict_on
 from vcc.errors import UsageError
 
 # In words that were tried on SmolLM2: it follows what stands last, and ignores system messages.
@@ -42,7 +44,7 @@ class Talk:
         if found.whole and len(messages) == 1:
             self.model.start_with(self.text_ids(found.passages))
         text = self.model.reply(messages, self.longest)
-        said = checked(question, text, found.passages)
+        said = checked(self.document, question, text, found.passages)
         return replace(self, said=(*self.said, said), messages=(*messages, told("assistant", text)))
 
     def text_ids(self, passages: Sequence[GivenPassage]) -> list[int]:
@@ -69,10 +71,17 @@ def prompt(passages: Sequence[GivenPassage], hint: str, question: str) -> str:
     return "\n".join([f"Text: {text}", "", f"Question: {question}", *hinted])
 
 
-def checked(question: str, text: str, passages: Sequence[GivenPassage]) -> Said:
-    """What a model wrote, without the sentences that the passages do not support."""
+def checked(document: Document, question: str, text: str, passages: Sequence[GivenPassage]) -> Said:
+    """What a model wrote, each sentence with the document's verdict, without those that do not stand."""
     given = [passage.text for passage in passages]
-    sentences = sentences_of(text)
-    kept = [sentence for sentence in sentences if is_supported(sentence, given)]
-    lost = tuple(sentence for sentence in sentences if sentence not in kept)
-    return Said(question, " ".join(kept), tuple(passages), quoted=False, unsupported=lost)
+    verdicts = [verdict_on(document, on_one_line(sentence)) for sentence in sentences_of(text)]
+    kept = tuple(one for one in verdicts if stands(one, given))
+    lost = tuple(one.sentence for one in verdicts if one not in kept)
+    return Said(question, " ".join(one.sentence for one in kept), tuple(passages), False, lost, kept)
+
+
+def stands(verdict: Verdict, passages: Sequence[str]) -> bool:
+    """Whether the document supports a sentence, or is silent while a passage has its names, numbers and most words."""
+    if verdict.verdict == CONTRADICTED:
+        return False
+    return verdict.verdict == SUPPORTED or is_supported(verdict.sentence, passages)

@@ -19,7 +19,9 @@ from vcc.commands.shared.documents import (
     print_json,
     remark,
 )
+from vcc.commands.verify import STYLES
 from vcc.documents.show.terminal import lit_text, print_indented, score_text
+from vcc.documents.verify import NOT_FOUND
 from vcc.errors import UsageError
 from vcc.printable import printable
 
@@ -29,10 +31,12 @@ if TYPE_CHECKING:
     from vcc.chat.talk import Talk
     from vcc.documents.document import Document
     from vcc.documents.text import Text
+    from vcc.documents.verify import Verdict
 
     Answerer = Callable[[str], Said]
 
 SHOWN = 300  # characters of a passage
+UNCHECKED = "unchecked"  # no quote, and the model judges no statements
 
 
 def chat(
@@ -52,8 +56,8 @@ def chat(
 ) -> None:
     """Answer questions about a document with the sentences that answer them.
 
-    With --model a language model on this machine writes the answers from the passages. Sentences that the passages do
-    not support are withheld; the others can still be wrong, so the passages are shown too.
+    With --model a language model on this machine writes the answers from the passages. Every sentence is checked as by
+    vcc verify and marked; what the document contradicts or does not support is withheld.
     """
     if context < 64:
         raise UsageError(f"--context is {context}: it must be at least 64 tokens")
@@ -111,9 +115,9 @@ def show_answer(console: Console, content: "Text", said: "Said") -> None:
     if not said.text:
         print_indented(console, Styled("(no answer that the document supports)"), 2)
     elif not said.quoted:  # what is quoted stands below, where it was found
-        print_indented(console, Styled(printable(said.text)), 2)
+        print_indented(console, marked(said.verdicts), 2)
     if said.unsupported:
-        withheld = f"{len(said.unsupported)} withheld: the passages do not support what the model wrote"
+        withheld = f"{len(said.unsupported)} withheld: the document does not support what the model wrote"
         print_indented(console, Styled(withheld, style="yellow"), 2)
     for number, passage in enumerate(said.passages, 1):
         head = Styled.assemble((f"[{number}] ", "dim"), score_text(passage.score), (f"  {passage.part}", "dim"))
@@ -121,6 +125,15 @@ def show_answer(console: Console, content: "Text", said: "Said") -> None:
         best = lit_text(content, passage.best, bool(console.color_system)) if passage.best else shortened(passage)
         print_indented(console, best, 6)
     console.print()
+
+
+def marked(verdicts: "Sequence[Verdict]") -> Styled:
+    """The sentences of an answer, each with its verdict."""
+    parts: list[str | tuple[str, str]] = []
+    for one in verdicts:
+        mark = UNCHECKED if one.verdict == NOT_FOUND and not one.judged else one.verdict
+        parts += [printable(one.sentence), " ", (f"[{mark}]", STYLES.get(mark, "dim")), " "]
+    return Styled.assemble(*parts[:-1])
 
 
 def shortened(passage: "GivenPassage") -> Styled:
@@ -137,6 +150,7 @@ def as_dict(content: "Text", replies: "Sequence[Said]") -> dict[str, Any]:
                 "answer": said.text,
                 "quoted": said.quoted,
                 "unsupported": list(said.unsupported),
+                "verdicts": [verdict.as_dict() for verdict in said.verdicts],
                 "passages": [passage_dict(passage) for passage in said.passages],
             }
             for said in replies

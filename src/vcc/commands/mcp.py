@@ -15,7 +15,7 @@ def mcp(
     wait: Annotated[float, "seconds that a call may take; its work goes on, and a later call finds it done"] = 600,
     reading: ReadLimits = DEFAULT_READ_LIMITS,
 ) -> None:
-    """Serve the files below folders as MCP tools: read, ask, review, find, quote.
+    """Serve the files below folders as MCP tools: read, ask, review, find, quote, extract, verify.
 
     It speaks over standard input and output, so another program starts it: {"command": "vcc", "args": ["mcp",
     "/path/to/folder"]}. It needs no network.

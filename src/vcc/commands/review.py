@@ -15,7 +15,6 @@ from vcc.commands.shared.documents import (
     NoCache,
     Page,
     ReadLimits,
-    Top,
     bar,
     check_folder,
     check_top,
@@ -46,7 +45,7 @@ def review(
     file: Files,
     questions: Annotated[Path | None, "your own questions (.yaml or .csv) instead of the 41 clauses"] = None,
     out: Annotated[Path | None, "table to write: .xlsx or .csv (one row per contract) or .parquet"] = None,
-    top: Top = 1,
+    top: Annotated[int | None, "maximum answers per question; unless given, as many as the contract has"] = None,
     json: Json = False,
     html: Page = None,
     model: Model = None,
@@ -63,7 +62,8 @@ def review(
     For thousands of contracts, use the many-documents options below. A stopped run resumes when started again, and new
     contracts can be added to it.
     """
-    check_top(top)
+    if top is not None:
+        check_top(top)
     check_folder(html, out)
     asked = CLAUSE_QUESTIONS if questions is None else read_questions(questions)
     if fleet.wanted(file, out):
@@ -99,7 +99,7 @@ def review(
 def review_with_page(
     file: str,
     asked: Sequence[Question],
-    top: int,
+    top: int | None,
     json: bool,
     html: Path | None,
     out: Path | None,
@@ -121,7 +121,7 @@ def review_with_page(
     return ReviewTable(tuple(asked), (row_of(document.content, replies, file),))
 
 
-def replies_of(document: Document, asked: Sequence[Question], top: int) -> tuple[list[Reply], Facts]:
+def replies_of(document: Document, asked: Sequence[Question], top: int | None) -> tuple[list[Reply], Facts]:
     with bar("asking", "questions", len(asked) > 1) as progress:
         return ask_list(document, asked, top, progress)
 

@@ -60,7 +60,8 @@ def verify_document(document: Askable, text: str, model: str | None = None) -> t
     return tuple(verdict_on(document, sentence, model) for sentence in sentences_of(text))
 
 
-def verdict_on(document: Askable, sentence: str, model: str | None) -> Verdict:
+def verdict_on(document: Askable, sentence: str, model: str | None = None) -> Verdict:
+    """The verdict on one sentence: by a quote, or else by the model."""
     content = document.content
     quote = find_quote(content.text, sentence)
     if quote is not None and quote.exact:

@@ -23,6 +23,7 @@ from vcc.documents.text import Text
 from vcc.errors import DocumentError, UsageError
 from vcc.files import one_at_a_time, write_whole
 from vcc.fleet.job import Doing, Job, sketch_path
+from vcc.fleet.run import Executor, Report, Tally, run, work_folder
 from vcc.fleet.shards import Shards
 from vcc.fleet.sources import Item
 
@@ -48,6 +49,23 @@ class Answered:
     match: float  # how well the document matches the question
 
 
+def collect(
+    job: Job,
+    source: str,
+    items: Sequence[Item],
+    store: Store,
+    executor: Executor = Executor(),  # noqa: B008  a frozen value
+    retry: bool = False,
+    report: Report = lambda tally: None,
+) -> "tuple[Collection, Tally]":
+    """Read what is new among the documents of a source, and catalogue all of them."""
+    collection = Collection(collection_folder(store, source, job))
+    collection.folder.mkdir(parents=True, exist_ok=True)
+    tally = run(job, items, collection.table, executor, retry, report)
+    collection.build(job, items, Shards(work_folder(collection.table)))
+    return collection, tally
+
+
 def collection_folder(store: Store, source: str, job: Job) -> Path:
     """Return where the collection of a source is kept, for the model of a job."""
     if store.folder is None:
@@ -65,6 +83,16 @@ class Collection:
     @property
     def exists(self) -> bool:
         return (self.folder / ABOUT).is_file()
+
+    @property
+    def table(self) -> Path:
+        """What reading gave, a row per document."""
+        return self.folder / "documents.parquet"
+
+    def failed(self, items: Sequence[Item]) -> list[str]:
+        """The documents that could not be read, and why."""
+        rows = Shards(work_folder(self.table)).rows(items)
+        return [f"{row['document']}: {row['error']}" for row in rows if row["kind"] is not None]
 
     def build(self, job: Job, items: Sequence[Item], shards: Shards) -> int:
         """Put the catalogue together from the sketches of `items`; return its bytes. Documents that failed are not in

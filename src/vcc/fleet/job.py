@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from vcc.documents.document import Document
 from vcc.documents.formats.gate import DEFAULT_LIMITS, Limits, file_of
 from vcc.documents.isolated import DEFAULT_MEMORY, DEFAULT_SECONDS, ReadingError, read_isolated_or_here
-from vcc.documents.review_table import Question, named, row_of
+from vcc.documents.review_table import Question, row_of
+from vcc.documents.reviewing import ask_list
 from vcc.documents.shipped import default_model, load_asker
 from vcc.documents.text import Text
 from vcc.errors import DocumentError, is_out_of_memory
@@ -40,7 +41,7 @@ class Job:
     doing: Literal["ask", "index", "extract"]
     model: str | None = None
     questions: tuple[Question, ...] = ()
-    top: int = 1
+    top: int | None = 1  # answers to a question; None: as many as there are
     threshold: float | None = None
     store: str = ""  # the folder of indexes; "" keeps none
     limits: Limits = DEFAULT_LIMITS
@@ -147,8 +148,8 @@ class Doing:
             return [about | {"tokens": index.tokens, "place": index.folder.name}]
         if job.doing == "extract":
             return list(form_rows(about | {"tokens": document.index().tokens}, job.questions, self.form(document)))
-        replies, facts = document.answer([question.question for question in job.questions], job.top, job.threshold)
-        found = row_of(text, named(replies, job.questions), item.name)
+        replies, facts = ask_list(document, job.questions, job.top, threshold=job.threshold)
+        found = row_of(text, replies, item.name)
         return list(rows_of(about | {"tokens": facts.tokens}, job.questions, found))
 
     def form(self, document: Document) -> "Form":

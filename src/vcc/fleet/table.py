@@ -6,7 +6,6 @@ Parquet holds all of it; CSV and XLSX have a row per document. The columns of an
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,9 +115,6 @@ def shown_answer(row: Row) -> Answer:
     """The answer in a row; that of a form shows its value."""
     if row.get("value") is None:
         return Answer.from_dict(row)
-    value = json.loads(row["value"])
-    parts = value.values() if isinstance(value, dict) else [value]
-    words = " ".join(part if isinstance(part, str) else json.dumps(part) for part in parts if part is not None)
-    if row["text"] is None:  # "no" to a clause that is not there has no evidence
-        return Answer(words, 0, 0, 1.0, "", None, "")
-    return replace(Answer.from_dict(row), text=words)
+    from vcc.documents.extract.form_table import value_answer
+
+    return value_answer(json.loads(row["value"]), None if row["text"] is None else Answer.from_dict(row))

@@ -1,4 +1,4 @@
-"""The tools of the Model Context Protocol: another program's model reads, asks, reviews, finds and quotes documents.
+"""The tools of the Model Context Protocol, by which another program's model asks documents and checks what it says.
 
 `vcc mcp FOLDER...` serves them over standard input and output for the files below some folders, and `vcc serve` at
 /mcp for its own documents. A call hands over the answer, its sentence, page and boxes instead of the document.
@@ -15,6 +15,7 @@ from typing_extensions import TypedDict
 from vcc.documents.answer import Reply, place_at
 from vcc.documents.question_list import CLAUSE_QUESTIONS
 from vcc.documents.review_table import Question, named, row_of
+from vcc.documents.reviewing import most_answers, reviewed
 from vcc.documents.text import Text
 from vcc.errors import Failure, UsageError
 from vcc.integrations.shelf import Shelf
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from mcp.server import MCPServer
 
 INSTALL = "pip install 'vcc-transformers[mcp]'"
-QUESTION_CHARACTERS, QUESTIONS, REVIEWED, FOUND = 2_000, 100, 50, 200
+QUESTION_CHARACTERS, QUESTIONS, REVIEWED = 2_000, 100, 50
 MOST_ANSWERS = 20
 QUOTED = 20_000  # characters of one quote
 LISTED = 200  # parts of a document, names of a folder
@@ -106,6 +107,33 @@ class FindResult(TypedDict):
     question: str
     documents: list[FoundDocument]
     left_out: list[str]
+
+
+class FilledFields(TypedDict):
+    path: str  # parties[0].name
+    value: Any  # null below the threshold
+    evidence: AnswerFields | None
+
+
+class ExtractResult(TypedDict):
+    path: str
+    values: dict[str, Any]
+    missing: list[str]
+    fields: list[FilledFields]
+
+
+class VerdictFields(TypedDict):
+    sentence: str
+    verdict: str  # supported, contradicted or not found
+    by: str
+    reason: str
+    passage: AnswerFields | None
+
+
+class VerifyResult(TypedDict):
+    path: str
+    verdicts: list[VerdictFields]
+    head: bool  # False: only quotes are checked
 
 
 class QuoteResult(TypedDict):
@@ -207,7 +235,27 @@ def make_server(shelf: Shelf, where: str, seconds: float = 600.0, at_once: int =
         """
         return await run(context, lambda progress: quote_one(shelf, path, page, start, end))
 
-    for tool in (read, ask, review, find, quote):
+    async def extract(path: str, schema: dict[str, Any], context: Context) -> ExtractResult:
+        """Fill the fields of a JSON Schema from a document: dates, sums, durations, numbers, names, each with its
+        evidence. A field that the document does not fill is null or absent.
+
+        Args:
+            path: the document
+            schema: a JSON Schema of an object; names and descriptions of its properties say what to look for
+        """
+        return await run(context, lambda progress: extract_one(shelf, path, schema, progress))
+
+    async def verify(path: str, text: str, context: Context) -> VerifyResult:
+        """Check sentences against a document before you state them: each is supported, contradicted or not found, with
+        the passage that decides.
+
+        Args:
+            path: the document
+            text: one or more sentences
+        """
+        return await run(context, lambda progress: verify_one(shelf, path, text, progress))
+
+    for tool in (read, ask, review, find, quote, extract, verify):
         server.add_tool(tool, annotations=safe)
     return server
 
@@ -258,8 +306,9 @@ def review_all(shelf: Shelf, paths: Sequence[str], questions: Sequence[str] | No
         progress(number * len(asked), len(paths) * len(asked))
         row = ReviewedDocument(path=path, cells=[], notes=[], error="")
         try:
-            replies = shelf.replies(path, [question.question for question in asked], 1, lambda done, total: None)
-            found = row_of(shelf.text(path), named(replies, asked), path)
+            wanted, text = [question.question for question in asked], shelf.text(path)
+            replies = shelf.replies(path, wanted, most_answers(wanted, None), lambda done, total: None)
+            found = row_of(text, named([reviewed(text, reply, None) for reply in replies], asked), path)
             row["cells"] = [[fields_of(answer.as_dict()) for answer in cell] for cell in found.cells]
             row["notes"] = list(found.notes)
         except (UsageError, Failure) as error:  # one bad file is a row of its own
@@ -272,25 +321,32 @@ def review_all(shelf: Shelf, paths: Sequence[str], questions: Sequence[str] | No
 def find_best(shelf: Shelf, question: str, folder: str, top: int, progress: Progress) -> FindResult:
     check_questions([question])
     check_top(top)
-    names = shelf.names(folder)
-    if not names:
+    found = shelf.find(question, folder, top, progress)
+    if not found.matches:
         raise UsageError("there is no document that can be read: name another folder")
-    if len(names) > FOUND:
-        raise UsageError(f"{len(names):,} documents, and find reads at most {FOUND}: name a smaller folder")
-    texts, left_out = [], []
-    for name in names:
-        try:
-            shelf.text(name)
-            texts.append(name)
-        except (UsageError, Failure) as error:
-            left_out.append(printable(str(error))[:300])
-    scored = sorted(zip(shelf.relevance(question, texts), texts, strict=True), key=lambda pair: -pair[0])[:top]
     documents = []
-    for number, (score, name) in enumerate(scored):
-        progress(number, len(scored))
+    for name, score in found.matches:
         (reply,) = shelf.replies(name, [question], 1, lambda done, total: None)
         documents.append(FoundDocument(path=name, relevance=float(score), answers=answers_of(reply, 1)))
-    return FindResult(question=question, documents=documents, left_out=left_out[:LISTED])
+    left_out = [printable(words)[:300] for words in found.left_out[:LISTED]]
+    return FindResult(question=question, documents=documents, left_out=left_out)
+
+
+def extract_one(shelf: Shelf, path: str, schema: dict[str, Any], progress: Progress) -> ExtractResult:
+    from vcc.documents.extract.schema import form_schema
+
+    form = form_schema(schema)
+    filled = shelf.use(path, lambda document: document.extract(form), progress)
+    return ExtractResult(path=path, **filled.as_dict())  # type: ignore[typeddict-item]
+
+
+def verify_one(shelf: Shelf, path: str, text: str, progress: Progress) -> VerifyResult:
+    from vcc.documents.verify import has_head, sentences_of
+
+    sentences_of(text)  # what cannot be checked is rejected before the document is read
+    verdicts, head = shelf.use(path, lambda document: (document.verify(text), has_head(document)), progress)
+    found = [VerdictFields(**one.as_dict()) for one in verdicts]  # type: ignore[typeddict-item]
+    return VerifyResult(path=path, verdicts=found, head=head)
 
 
 def quote_one(shelf: Shelf, path: str, page: int | None, start: int, end: int) -> QuoteResult:

@@ -16,7 +16,7 @@ INSTALL = "pip install pandas 'vcc-transformers[documents]'"
 def review(
     paths: str | Path | Sequence[str | Path],
     questions: Sequence[str] | None = None,
-    top: int = 1,
+    top: int | None = None,
     threshold: float | None = None,
     model: str | None = None,
 ) -> "DataFrame":
@@ -44,7 +44,7 @@ def review(
     asked = CLAUSE_QUESTIONS if questions is None else tuple(map(question_of, questions))
     if not named or not asked:
         raise UsageError("a review needs at least one document and one question")
-    if top < 1:
+    if top is not None and top < 1:
         raise UsageError(f"top is {top}: it must be at least 1")
     items = find_items(named).items
     store = default_store().folder

@@ -1,10 +1,12 @@
 """The documents that another program may use: those below the folders that a user named, and no others."""
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from vcc.documents.answer import Reply
 from vcc.documents.document import Document
@@ -14,12 +16,25 @@ from vcc.documents.isolated import DEFAULT_MEMORY, DEFAULT_SECONDS, read_file_is
 from vcc.documents.shipped import load_asker
 from vcc.documents.store import Store
 from vcc.documents.text import Text
-from vcc.errors import DocumentError, UsageError
+from vcc.errors import DataError, DocumentError, UsageError
 from vcc.printable import printable
 from vcc.qa.model import Progress
 
+if TYPE_CHECKING:
+    from vcc.fleet.collection import Collection
+    from vcc.fleet.sources import Item
+
 OPEN = 32  # documents kept in memory
 LONGEST_PATH = 4096  # characters
+Got = TypeVar("Got")
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Documents with how well they match, best first, and those that could not be read, with the reasons."""
+
+    matches: tuple[tuple[str, float], ...]
+    left_out: tuple[str, ...] = ()
 
 
 class Shelf(Protocol):
@@ -37,8 +52,11 @@ class Shelf(Protocol):
     def replies(self, name: str, questions: Sequence[str], top: int, progress: Progress) -> Sequence[Reply]:
         """Ask a document."""
 
-    def relevance(self, question: str, names: Sequence[str]) -> list[float]:
-        """How relevant documents are to a question."""
+    def use(self, name: str, work: Callable[[Document], Got], progress: Progress) -> Got:
+        """Do some work on a document that the model has read."""
+
+    def find(self, question: str, folder: str, top: int, progress: Progress) -> "Findings":
+        """The documents of a folder that match a question best; "" looks in all of them."""
 
 
 class FolderShelf:
@@ -61,6 +79,7 @@ class FolderShelf:
         self.folders = tuple(folder.resolve() for folder in folders)
         self.model, self.store, self.limits, self.seconds, self.memory = model, store, limits, seconds, memory
         self.open: dict[tuple[Path, int, int], Document] = {}  # by path, time of change and size
+        self.collections: dict[Path, tuple[tuple[Item, ...], Collection, list[str]]] = {}  # by folder
 
     def path(self, name: str) -> Path:
         """The file or folder that a caller means: absolute, or relative to one of the folders."""
@@ -116,10 +135,75 @@ class FolderShelf:
         document.read(progress=progress)
         return document.answer(questions, top, progress=progress)[0]
 
-    def relevance(self, question: str, names: Sequence[str]) -> list[float]:
-        from vcc.documents.ranking import relevance
+    def use(self, name: str, work: Callable[[Document], Got], progress: Progress) -> Got:
+        document = self.document(name)
+        document.read(progress=progress)
+        return work(document)
 
-        return relevance(load_asker(self.model), question, [self.text(name).text for name in names])
+    def find(self, question: str, folder: str, top: int, progress: Progress) -> Findings:
+        """By the catalogue of `vcc find`: what is new in the folders is read first, the rest is not touched."""
+        inside = self.path(folder) if folder else None
+        if inside is not None and not inside.is_dir():
+            raise UsageError(f"{printable(folder)[:200]!r} is a file: name a folder, or leave it out")
+        matches: list[tuple[str, float]] = []
+        left_out: list[str] = []
+        for root in self.folders:
+            if inside is not None and not inside.is_relative_to(root):
+                continue
+            collection, failed = self.collection(root, progress)
+            if collection is None:
+                continue
+            most = top if inside in (None, root) else len(collection.catalogue)
+            hits = collection.find(load_asker(self.model), question, most)
+            found = [(Path(hit.item.path.removeprefix("file://")), hit.score) for hit in hits]
+            matches += [(str(path), score) for path, score in found if inside is None or path.is_relative_to(inside)][
+                :top
+            ]
+            left_out += failed
+            if inside is not None:
+                break
+        return Findings(tuple(sorted(matches, key=lambda match: -match[1])[:top]), tuple(left_out))
+
+    def collection(self, root: Path, progress: Progress) -> "tuple[Collection | None, list[str]]":
+        """The collection of a folder as it is now, and what could not be read; None if it has no documents."""
+        from vcc.fleet.collection import collect
+        from vcc.fleet.job import Job
+        from vcc.fleet.run import Executor
+        from vcc.fleet.sources import find_items
+
+        try:
+            items = find_items([str(root)], limits=self.limits).items
+        except DataError:
+            return None, []
+        if root not in self.collections or self.collections[root][0] != items:
+            store = self.collecting
+            job = Job(
+                "index",
+                self.model,
+                store=str(store.folder),
+                limits=self.limits,
+                seconds=self.seconds,
+                memory=self.memory,
+            )
+            made, _ = collect(
+                job,
+                str(root),
+                items,
+                store,
+                Executor(one_thread=False),
+                report=lambda tally: progress(tally.documents, tally.items),
+            )
+            self.collections[root] = items, made, made.failed(items)
+        _, made, failed = self.collections[root]
+        return made, failed
+
+    @cached_property
+    def collecting(self) -> Store:
+        """Where collections are kept; without a store, in a temporary folder that goes with this process."""
+        if self.store is not None and self.store.folder is not None:
+            return self.store
+        self.temporary = TemporaryDirectory(prefix="vcc-mcp-")
+        return Store(Path(self.temporary.name) / "indexes")
 
 
 def read_texts(paths: Sequence[str]) -> list[Text]:

@@ -343,15 +343,21 @@ class QaModel:
         passages = 0
         for first in range(0, len(questions), at_a_time):
             batch = questions[first : first + at_a_time]
-            spans, nodes = first_reading(batch)
-            if self.settings.second_looks:
-                matches = best_matches(ids, batch, self.settings.matches)
-                looks = [self.looks_for(question, len(ids)) for question in batch]
-                spans, number = look_again(self.windows, ids, batch, spans, nodes, matches, looks, most, blank)
-                passages += number
+            spans, number = self.second_look(ids, batch, first_reading(batch), most, blank)
+            passages += number
             found += map(tuple, spans)
             progress(len(found), len(questions))
         return tuple(found), passages
+
+    def second_look(
+        self, ids: Ints, batch: Sequence[Ints], first: FirstReading, most: int, blank: Bools | None
+    ) -> tuple[list[list[Found]], int]:
+        """What follows the first reading of a batch: the best spans, and the number of passages read again."""
+        if not self.settings.second_looks:
+            return first.spans, 0
+        matches = best_matches(ids, batch, self.settings.matches)
+        looks = [self.looks_for(question, len(ids)) for question in batch]
+        return look_again(self.windows, ids, batch, *first, matches, looks, most, blank)
 
 
 def sizes(rows: Sequence[Any]) -> Tensor:

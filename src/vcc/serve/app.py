@@ -20,7 +20,7 @@ from vcc.errors import UsageError
 from vcc.serve import schemas
 from vcc.serve.doors import McpDoor, other_routes
 from vcc.serve.engine import Engine
-from vcc.serve.finding import find_routes
+from vcc.serve.finding import LibraryFinder, find_routes
 from vcc.serve.forms import form_routes
 from vcc.serve.guard import Guard, fault_words
 from vcc.serve.library import NO_ROOM, FolderError, FullError, Library, UnknownDocumentError
@@ -45,7 +45,7 @@ def make_app(settings: ServiceSettings) -> Guard:
     metrics = Metrics()
     library = Library(settings.folder, settings.kept_bytes, settings.kept_hours)
     engine = Engine(settings, library, metrics)
-    reviews = Reviews(engine)
+    reviews, finder = Reviews(engine), LibraryFinder(engine)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -68,9 +68,9 @@ def make_app(settings: ServiceSettings) -> Guard:
     app.include_router(document_routes(engine, reviews))
     app.include_router(review_routes(engine, reviews))
     app.include_router(other_routes(engine))
-    door = McpDoor(app, engine)
+    door = McpDoor(app, engine, finder)
     app.include_router(form_routes(engine))
-    app.include_router(find_routes(engine))
+    app.include_router(find_routes(engine, finder))
     add_watching(app, engine, metrics)
     add_errors(app)
     add_page(app)

@@ -12,13 +12,16 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
 from vcc.documents.answer import PAGE, Reply
+from vcc.documents.document import Document
 from vcc.documents.isolated import ReadingError, read_isolated
 from vcc.documents.ranking import relevance
 from vcc.documents.text import Text
 from vcc.errors import UsageError
+from vcc.integrations.shelf import Findings
 from vcc.printable import printable
 from vcc.qa.model import Progress
 from vcc.serve.engine import Engine
+from vcc.serve.finding import LibraryFinder
 from vcc.serve.library import NAME_LENGTH, LibraryEntry
 from vcc.serve.routes import check_questions, refused, too_late
 from vcc.serve.uploads import check_type
@@ -126,8 +129,8 @@ async def in_thread(work: Callable[[], Got], seconds: float) -> Got:
 class LibraryShelf:
     """The documents of a service, by their ids or names, for the tools of MCP."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+    def __init__(self, engine: Engine, finder: LibraryFinder) -> None:
+        self.engine, self.finder = engine, finder
 
     def entry(self, name: str) -> LibraryEntry:
         all_entries = self.engine.library.all()
@@ -163,15 +166,19 @@ class LibraryShelf:
             progress(number, len(futures))
         return found
 
-    def relevance(self, question: str, names: Sequence[str]) -> list[float]:
-        with self.engine.turns.patient():
-            return relevance(self.engine.asker, question, [self.text(name).text for name in names])
+    def use(self, name: str, work: Callable[[Document], Got], progress: Progress) -> Got:
+        return self.engine.use(self.entry(name).id, "mcp", work)
+
+    def find(self, question: str, folder: str, top: int, progress: Progress) -> Findings:
+        if folder:
+            raise UsageError("the service has no folders: leave it out")
+        return Findings(tuple((entry.id, score) for entry, score in self.finder.find(question, top)))
 
 
 class McpDoor:
     """The tools of MCP at /mcp, behind the same guard as all routes; absent where the package mcp is not installed."""
 
-    def __init__(self, app: FastAPI, engine: Engine) -> None:
+    def __init__(self, app: FastAPI, engine: Engine, finder: LibraryFinder) -> None:
         self.server: Any = None
         try:
             from mcp.server.transport_security import TransportSecuritySettings
@@ -181,7 +188,7 @@ class McpDoor:
 
         logging.getLogger("mcp").setLevel(logging.WARNING)  # its other lines repeat what users write
         where = "those of this service; read with an empty path lists them"
-        self.server = make_server(LibraryShelf(engine), where, engine.settings.wait_seconds, CALLS)
+        self.server = make_server(LibraryShelf(engine, finder), where, engine.settings.wait_seconds, CALLS)
         inner = self.server.streamable_http_app(
             stateless_http=True,
             max_request_body_size=engine.settings.file_bytes,

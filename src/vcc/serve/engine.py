@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from vcc.data.features import tokenize_text
 from vcc.documents.answer import Reply
@@ -37,6 +38,7 @@ FAULT = 500  # the code of a document that met a fault of ours; after a restart 
 OPTIONS = re.compile(r": --[a-z-]+ raises it, limits= in Python$")  # advice that a client cannot follow
 ATTEMPTS = 3  # at a document that ends its reader, or meets a fault of ours, before it is to blame
 RETRY, RETRY_MOST = 5.0, 300.0  # seconds until a document is read again that lacked room or processes; they double
+Got = TypeVar("Got")
 
 
 @dataclass(frozen=True)
@@ -316,14 +318,18 @@ class Engine:
             document.read(progress=progress)
         return document
 
-    def see(self, id: str, question: str) -> LayerView:
+    def use(self, id: str, stage: str, work: Callable[[Document], Got]) -> Got:
+        """Do some work on a document that a person waits for."""
         try:
             with self._in_use(id):
                 document = self.ready(id)
-                with self.metrics.stage("seeing"), self.turns.urgent():
-                    return document.see(question, TOP)[0]
+                with self.metrics.stage(stage), self.turns.urgent():
+                    return work(document)
         except Exception as error:
             raise self._or_deleted(id, error) from error
+
+    def see(self, id: str, question: str) -> LayerView:
+        return self.use(id, "seeing", lambda document: document.see(question, TOP)[0])
 
     def review(self, id: str, questions: Sequence[Question], told: Progress) -> ReviewRow:
         """The row of one document; questions that people wait for go first between its steps."""
@@ -334,7 +340,7 @@ class Engine:
                 for first in range(0, len(questions), A_STEP):
                     name = self.library.get(id).name  # or it was deleted
                     with self.metrics.stage("reviewing"), self.turns.patient():
-                        replies += ask_list(document, questions[first : first + A_STEP], 1)[0]
+                        replies += ask_list(document, questions[first : first + A_STEP])[0]
                     told(len(replies), len(questions))
                 return row_of(document.content, replies, name)
         except Exception as error:

@@ -60,9 +60,9 @@ class LibraryFinder:
         return self.engine.library.folder / id / SKETCH
 
 
-def find_routes(engine: Engine) -> APIRouter:
+def find_routes(engine: Engine, finder: LibraryFinder) -> APIRouter:
     """Which documents match, and what they answer."""
-    routes, settings, finder = APIRouter(prefix="/v1/find", tags=["documents"]), engine.settings, LibraryFinder(engine)
+    routes, settings = APIRouter(prefix="/v1/find", tags=["documents"]), engine.settings
 
     @routes.post("", responses=refused(413, 422, 504))
     async def find(asked: schemas.FindRequest) -> schemas.FoundSchema:

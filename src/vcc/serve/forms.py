@@ -1,21 +1,26 @@
 """The routes that fill forms and check sentences."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
-from fastapi import APIRouter, HTTPException
+from fastapi import APIRouter, HTTPException, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
 from vcc.documents.document import Document
-from vcc.documents.extract.fill import fill
-from vcc.documents.extract.schema import form_schema
-from vcc.documents.verify import has_head, sentences_of, verify_document
+from vcc.documents.extract.fill import Form
+from vcc.documents.extract.form_table import form_table
+from vcc.documents.extract.schema import FormSchema, form_schema
+from vcc.documents.show.spreadsheet import xlsx_bytes
+from vcc.documents.verify import has_head, sentences_of
 from vcc.serve.engine import Engine
-from vcc.serve.routes import ready_text, refused, too_late
+from vcc.serve.routes import XLSX, attachment, ready_text, refused, too_late
 from vcc.serve.schemas import AnswerSchema, StrictSchema
 
+KEPT_FORMS = 4  # of a document: the table of a form that was just filled needs no second filling
 Got = TypeVar("Got")
 
 
@@ -57,33 +62,51 @@ class VerdictsSchema(BaseModel):
     head: bool = Field(description="false: the model has no verdict head, only quotes are checked")
 
 
+class FilledForms:
+    """The latest forms of each document; they go with the document."""
+
+    def __init__(self) -> None:
+        self.of: WeakKeyDictionary[Document, OrderedDict[tuple[str, float | None], Form]] = WeakKeyDictionary()
+
+    def fill(self, document: Document, schema: FormSchema, threshold: float | None) -> Form:
+        own, key = self.of.setdefault(document, OrderedDict()), (schema.as_json(), threshold)
+        if key not in own:
+            own[key] = document.extract(schema, threshold)
+            while len(own) > KEPT_FORMS:
+                own.popitem(last=False)
+        return own[key]
+
+
 def form_routes(engine: Engine) -> APIRouter:
     """Fill a form from a document; check sentences against it."""
-    routes, settings = APIRouter(prefix="/v1/documents", tags=["documents"]), engine.settings
+    routes, settings, forms = APIRouter(prefix="/v1/documents", tags=["documents"]), engine.settings, FilledForms()
 
-    async def on_document(id: str, work: Callable[[Document], Got]) -> Got:
+    async def on_document(id: str, stage: str, work: Callable[[Document], Got]) -> Got:
         """Work on a document that was read, within the time that a call waits."""
         await run_in_threadpool(ready_text, engine, id)
-
-        def turn() -> Got:
-            document = engine.ready(id)
-            with engine.metrics.stage("asking"), engine.turns.urgent():
-                return work(document)
-
-        started = asyncio.ensure_future(run_in_threadpool(turn))
+        started = asyncio.ensure_future(run_in_threadpool(engine.use, id, stage, work))
         done, _ = await asyncio.wait([started], timeout=settings.wait_seconds)
         if not done:
+            started.add_done_callback(lambda late: late.cancelled() or late.exception())
             raise too_late(settings.wait_seconds)
         return started.result()
+
+    async def filled(id: str, asked: ExtractRequest) -> Form:
+        form = await run_in_threadpool(form_schema, asked.json_schema)
+        if len(form.leaves) > settings.questions:
+            raise HTTPException(413, f"{len(form.leaves)} fields, above the limit of {settings.questions} questions")
+        return await on_document(id, "filling", lambda document: forms.fill(document, form, asked.threshold))
 
     @routes.post("/{id}/extract", responses=refused(404, 409, 413, 422, 504))
     async def extract(id: str, asked: ExtractRequest) -> FormResultSchema:
         """Fill the fields of a JSON Schema, each value with its evidence."""
-        form = await run_in_threadpool(form_schema, asked.json_schema)
-        if len(form.leaves) > settings.questions:
-            raise HTTPException(413, f"{len(form.leaves)} fields, above the limit of {settings.questions} questions")
-        filled = await on_document(id, lambda document: fill(document, form, asked.threshold))
-        return FormResultSchema.model_validate(filled.as_dict())
+        return FormResultSchema.model_validate((await filled(id, asked)).as_dict())
+
+    @routes.post("/{id}/form.xlsx", responses=refused(404, 409, 413, 422, 504), response_class=Response)
+    async def as_xlsx(id: str, asked: ExtractRequest) -> Response:
+        """The filled form as a spreadsheet: a column per field, evidence as comments, colours by score."""
+        table = form_table(await filled(id, asked), engine.library.get(id).name)
+        return attachment(await run_in_threadpool(xlsx_bytes, table), XLSX, "form.xlsx")
 
     @routes.post("/{id}/verify", responses=refused(404, 409, 413, 422, 504))
     async def verify(id: str, asked: VerifyRequest) -> VerdictsSchema:
@@ -92,9 +115,9 @@ def form_routes(engine: Engine) -> APIRouter:
             raise HTTPException(413, f"more sentences than the limit of {settings.questions}")
 
         def work(document: Document) -> VerdictsSchema:
-            found = [one.as_dict() for one in verify_document(document, asked.text)]
+            found = [one.as_dict() for one in document.verify(asked.text)]
             return VerdictsSchema.model_validate({"verdicts": found, "head": has_head(document)})
 
-        return await on_document(id, work)
+        return await on_document(id, "checking", work)
 
     return routes

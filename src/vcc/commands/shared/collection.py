@@ -26,13 +26,11 @@ def index_job(model: str | None, reading: ReadLimits, store: "Store") -> "Job":
 
 def index_collection(source: str, model: str | None, reading: ReadLimits, fleet: FleetOptions, store: "Store") -> None:
     """Read every document once, and catalogue them all."""
-    from vcc.fleet.collection import Collection, collection_folder
-    from vcc.fleet.run import Executor, estimate, run, work_folder
-    from vcc.fleet.shards import Shards
+    from vcc.fleet.collection import collect
+    from vcc.fleet.run import Executor, estimate
     from vcc.fleet.sources import find_items
 
     job, listing = index_job(model, reading, store), find_items([source], fleet.column, reading.limits)
-    collection = Collection(collection_folder(store, source, job))
     workers = fleet.workers or (None if fleet.ray else default_workers())
     if fleet.dry_run:
 
@@ -42,13 +40,12 @@ def index_collection(source: str, model: str | None, reading: ReadLimits, fleet:
 
         remarks.print(plan(estimate(job, listing.items, disk), workers), markup=False)
         return
-    collection.folder.mkdir(parents=True, exist_ok=True)
-    table = collection.folder / "documents.parquet"
+    executor = Executor(workers, fleet.ray)
     with shown_progress() as report:
-        tally = run(job, listing.items, table, Executor(workers, fleet.ray), fleet.retry, report)
-    size = collection.build(job, listing.items, Shards(work_folder(table)))
-    number = len(collection.catalogue)
-    remarks.print(f"{source}: {summary(tally)}; catalogue of {number:,} documents, {decimal(size)}", markup=False)
+        collection, tally = collect(job, source, listing.items, store, executor, fleet.retry, report)
+    catalogue = collection.catalogue
+    shown = f"{len(catalogue):,} documents, {decimal(catalogue.size)}"
+    remarks.print(f"{source}: {summary(tally)}; catalogue of {shown}", markup=False)
 
 
 def kept_collection(source: str, model: str | None, reading: ReadLimits) -> "Collection | None":

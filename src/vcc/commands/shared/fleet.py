@@ -64,7 +64,7 @@ def is_collection(source: str) -> bool:
 
 def job_of(
     questions: "Sequence[Question]",
-    top: int,
+    top: int | None,
     threshold: float | None,
     model: str | None,
     reading: ReadLimits,

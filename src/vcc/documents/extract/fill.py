@@ -7,9 +7,11 @@ from typing import Any
 
 from vcc.documents.answer import Answer, Reply, answer_at, merge_overlaps
 from vcc.documents.askable import Askable
+from vcc.documents.extract.names import is_defined_term, names_in
 from vcc.documents.extract.schema import FormField, FormSchema
+from vcc.documents.extract.terms import end_of_term
 from vcc.documents.extract.values import ReadValue, values_in
-from vcc.documents.extract.wordings import clause_question, plain_question, questions_of
+from vcc.documents.extract.wordings import clause_question, is_about, plain_question, questions_of
 from vcc.documents.verify import CONTRADICTED, SUPPORTED, verify_document
 from vcc.errors import UsageError
 
@@ -17,6 +19,7 @@ MOST_ITEMS = 8  # of a list
 FURTHER = 0.02  # a further item of a list may be this unlikely: the calibration is that of single answers
 LONG = 60  # characters; a longer span is a clause, and the value is a part of it
 NAME = 4  # words; a longer span that ends in a full stop is a sentence
+BEGINNINGS = ("effective_date", "agreement_date")
 REPAIRS = 20  # values that are withdrawn because the whole form is not valid with them
 
 
@@ -33,9 +36,7 @@ class Filled:
     @property
     def shown(self) -> str:
         """The value for people, and for a cell of a table."""
-        if isinstance(self.value, dict):
-            return " ".join(str(part) for part in self.value.values() if part is not None)
-        return self.value if isinstance(self.value, str) else json.dumps(self.value)
+        return shown_value(self.value)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -80,6 +81,7 @@ class Filler:
     schema: FormSchema
     threshold: float | None
     model: str | None
+    begins: str | None = None  # the day on which the agreement takes effect, "" if unknown; None: not asked yet
     replies: dict[str, Reply] = field(default_factory=dict)
     filled: list[Filled] = field(default_factory=list)
 
@@ -89,8 +91,13 @@ class Filler:
         return settings.threshold if self.threshold is None else self.threshold
 
     def ask(self, leaves: Sequence[FormField]) -> None:
-        """All questions of all fields in a batch."""
-        self.ask_all([question for leaf in leaves for question in questions_of(leaf)])
+        """The surest question of every field in one batch; the other wordings in another, where that one failed."""
+        self.ask_all([questions_of(leaf)[0] for leaf in leaves])
+        doubtful = [leaf for leaf in leaves if self.best_score(questions_of(leaf)[0]) < self.needed]
+        self.ask_all([question for leaf in doubtful for question in questions_of(leaf)])
+
+    def best_score(self, question: str) -> float:
+        return max((answer.score for answer in self.replies[question].all_answers), default=0.0)
 
     def ask_all(self, questions: Sequence[str]) -> None:
         new = [question for question in dict.fromkeys(questions) if question not in self.replies]
@@ -121,10 +128,8 @@ class Filler:
     def single(self, wanted: FormField, of: str = "") -> tuple[Any, Answer | None]:
         if wanted.kind == "boolean":
             return self.boolean(wanted)
-        questions = questions_of(wanted, of)
-        self.ask_all(questions)
         doubtful: Answer | None = None
-        for score, question, answer in self.candidates(questions):
+        for score, question, answer in self.candidates(self.asked(wanted, of)):
             if score < self.needed:
                 doubtful = doubtful or replace(answer, sure=False)
                 break
@@ -133,6 +138,13 @@ class Filler:
                     return value, evidence
             doubtful = doubtful or replace(answer, sure=False)
         return None, doubtful
+
+    def asked(self, wanted: FormField, of: str = "") -> list[str]:
+        """The wordings of a field that were asked, at least one."""
+        questions = questions_of(wanted, of)
+        if not any(question in self.replies for question in questions):
+            self.ask_all(questions)
+        return [question for question in questions if question in self.replies]
 
     def candidates(self, questions: Sequence[str]) -> list[tuple[float, str, Answer]]:
         """The best answer of each wording, then their second ones; the likeliest first."""
@@ -153,6 +165,12 @@ class Filler:
             yield " ".join(text.split()), answer
             return
         values = values_in(kind, text, wanted.choices)
+        if kind == "date" and is_about(wanted, "Expiration Date"):
+            around = self.document.sentence_around(answer.start, answer.end)
+            for first, last in ((answer.start, answer.end), around):
+                if (end := end_of_term(self.document.text[first:last], self.beginning)) is not None:
+                    yield end.value, answer
+                    return
         if not values and kind != "text":  # the span may hold half of an expression
             first, last = self.document.sentence_around(answer.start, answer.end)
             text, at = self.document.text[first:last], first
@@ -167,11 +185,20 @@ class Filler:
             evidence = answer_at(self.document.content, at + one.start, at + one.end, answer.score)
             yield one.value, evidence if kind != "text" else answer
 
+    def beginning(self) -> str | None:
+        """The day on which the agreement takes effect, or was made."""
+        if self.begins is None:
+            days = [FormField(name, "date", {"type": "string", "format": "date"}) for name in BEGINNINGS]
+            self.ask_all([questions_of(day)[0] for day in days])
+            found = (self.single(day)[0] for day in days)
+            self.begins = next((day for day in found if day is not None), "")
+        return self.begins or None
+
     def boolean(self, wanted: FormField) -> tuple[bool | None, Answer | None]:
         """By a verdict on its description if the model judges statements; else by whether the clause is there."""
         if clause_question(wanted) is not None:
             settings = self.document.asker(self.model).qa.settings
-            best = next((answer for _, _, answer in self.candidates(questions_of(wanted))), None)
+            best = next((answer for _, _, answer in self.candidates(self.asked(wanted))), None)
             if best is None or best.score < settings.doubt:  # every wording is sure that the clause is not there
                 return False, None
             return (True, best) if best.score >= self.needed else (None, replace(best, sure=False))
@@ -182,22 +209,20 @@ class Filler:
                 return verdict.verdict == SUPPORTED, verdict.passage
             if verdict.judged:
                 return None, None
-        for score, _, answer in self.candidates(questions_of(wanted)):
+        for score, _, answer in self.candidates(self.asked(wanted)):
             return (True, answer) if score >= self.needed else (None, replace(answer, sure=False))
         return None, None
 
     def items(self, wanted: FormField, item: FormField) -> list[tuple[Any, Answer]]:
         """The values of a list: those of the wording whose best answer is the likeliest, without repetitions."""
-        questions = questions_of(wanted)
-        self.ask_all(questions)
-        best = max(questions, key=lambda one: max((a.score for a in self.replies[one].all_answers), default=0.0))
+        best = max(self.asked(wanted), key=self.best_score)
         answers = self.replies[best].all_answers
         if not answers or answers[0].score < self.needed:
             return []
         found: list[tuple[Any, Answer]] = []
         for answer in (one for one in merge_overlaps(answers) if one.score >= FURTHER):
             if item.kind == "text":
-                read = iter([(name.strip(), answer) for name in split_list(answer.text)])
+                read = self.names(answer, is_about(wanted, "Parties"))
             elif item.kind == "boolean":
                 raise UsageError(f"{self.schema.source}: {wanted.path} is a list of booleans, which a form cannot fill")
             else:
@@ -208,6 +233,17 @@ class Filler:
         most = wanted.schema.get("maxItems", MOST_ITEMS)
         kept = found[:most]
         return kept if self.schema.allows(wanted, [value for value, _ in kept]) else []
+
+    def names(self, answer: Answer, parties: bool) -> Iterator[tuple[str, Answer]]:
+        """The names in an answer; among parties, no terms that the contract defines."""
+        if parties and is_defined_term(self.document.text, answer.start):
+            return
+        found = names_in(answer.text)
+        if not found and not parties and (words := " ".join(answer.text.split())):
+            found = [ReadValue(words, 0, len(answer.text))]
+        for one in found:
+            at = answer.start + one.start, answer.start + one.end
+            yield one.value, answer if len(found) == 1 else answer_at(self.document.content, *at, answer.score)
 
     def noted_list(self, wanted: FormField, found: list[tuple[Any, Answer]], path: str) -> list[Any] | None:
         number = self.number(wanted)
@@ -240,6 +276,12 @@ class Filler:
         return values or None
 
 
+def shown_value(value: Any) -> str:
+    """A value for people: 5 USD, 2024-02-12, true."""
+    parts = value.values() if isinstance(value, dict) else [value]
+    return " ".join(part if isinstance(part, str) else json.dumps(part) for part in parts if part is not None)
+
+
 def said_before(value: Any, values: Sequence[Any]) -> bool:
     """Whether a list has a value already; of text, also whether its words all stand in other items: "Acme and Beta"."""
     if not isinstance(value, str):
@@ -251,11 +293,6 @@ def said_before(value: Any, values: Sequence[Any]) -> bool:
 def distance(one: tuple[int, int], other: tuple[int, int]) -> int:
     """Characters between two spans; 0 if they overlap."""
     return max(0, one[0] - other[1], other[0] - one[1])
-
-
-def split_list(words: str) -> list[str]:
-    """A span with several names, set apart by semicolons or lines."""
-    return [" ".join(part.split()) for part in words.replace("\n\n", ";").split(";") if part.strip()]
 
 
 def best_span_in(document: Askable, model: str | None, question: str, passage: str) -> tuple[int, int] | None:

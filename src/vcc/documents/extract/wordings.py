@@ -3,7 +3,7 @@
 import re
 
 from vcc.documents.extract.schema import FormField
-from vcc.qa.clauses import CLAUSES
+from vcc.qa.clauses import CLAUSES, Clause
 
 # Other names that schemas use for clauses of CUAD.
 ALIASES = {
@@ -45,15 +45,26 @@ BY_NAME = {words_of(name): clause for clause in CLAUSES for name in (clause.cate
 BY_NAME |= {words_of(alias): next(c for c in CLAUSES if c.category == category) for alias, category in ALIASES.items()}
 
 
+def clause_of(field: FormField) -> Clause | None:
+    """The clause of `vcc review` that a field is named like."""
+    return BY_NAME.get(words_of(field.label)) or BY_NAME.get(words_of(field.title))
+
+
 def clause_question(field: FormField) -> str | None:
     """The question of `vcc review` for a field that is named like a clause."""
-    clause = BY_NAME.get(words_of(field.label)) or BY_NAME.get(words_of(field.title))
+    clause = clause_of(field)
     return None if clause is None else clause.question
+
+
+def is_about(field: FormField, category: str) -> bool:
+    """Whether a field is named like a clause of CUAD's category."""
+    clause = clause_of(field)
+    return clause is not None and clause.category == category
 
 
 def plain_question(field: FormField, of: str = "") -> str:
     """The one question that names what is wanted most directly."""
-    clause = BY_NAME.get(words_of(field.label)) or BY_NAME.get(words_of(field.title))
+    clause = clause_of(field)
     if clause is not None and clause.category in PLAIN and not of:
         return PLAIN[clause.category]
     return own_questions(field, of)[0]

@@ -13,6 +13,24 @@ export function element(name, values = {}, ...inside) {
   return made;
 }
 
+export function shortened(text) {
+  const words = text.replace(/\s+/g, " ");
+  return words.length > 260 ? `${words.slice(0, 240)} …` : words;
+}
+
+export function scoreCell(score) {
+  const bar = element("i");
+  bar.style.width = `${100 * score}%`;
+  return element("td", { className: "score" }, score.toFixed(2), element("span", { className: "bar", ariaHidden: "true" }, bar));
+}
+
+// Hands a file to the person.
+export function save(blob, name) {
+  const link = element("a", { href: URL.createObjectURL(blob), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}
+
 let cleared;
 export function say(words, seconds = 5) {
   $("status").textContent = words;

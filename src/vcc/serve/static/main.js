@@ -1,15 +1,18 @@
-// The page: the list of documents, what is open, and which of the two views is shown.
+// The page: the list of documents, what is open, and which of the views is shown.
 
 import * as answers from "./answers.js";
 import * as api from "./api.js";
+import * as check from "./check.js";
 import { $, element, place, say, setPlace } from "./dom.js";
 import * as find from "./find.js";
+import * as form from "./form.js";
 import * as review from "./review.js";
 import * as viewer from "./viewer.js";
 
 const entries = new Map(); // id -> document, the latest first
 const ticked = new Set();
 const followed = new Set();
+const VIEWS = ["ask", "review", "form", "check"];
 
 function draw() {
   $("empty").hidden = entries.size > 0;
@@ -66,11 +69,11 @@ async function choose(entry, asText) {
   const another = viewer.current()?.id !== entry.id;
   try {
     if (another) {
-      answers.clear();
+      for (const view of [answers, form, check]) view.clear();
       setPlace({ s: "" });
     }
     await viewer.show(entry, asText);
-    $("ask-name").textContent = entry.name;
+    for (const name of [$("ask-name"), ...document.querySelectorAll(".open-name")]) name.textContent = entry.name;
     draw();
   } catch (error) {
     say(error.message || "The document cannot be shown.", 10);
@@ -84,7 +87,7 @@ async function forget(entry) {
     ticked.delete(entry.id);
     if (viewer.current()?.id === entry.id) {
       viewer.close();
-      answers.clear();
+      for (const view of [answers, form, check]) view.clear();
     }
     draw();
     say(`${entry.name} is deleted.`);
@@ -107,11 +110,11 @@ async function add(files) {
 }
 
 function showView(name) {
-  for (const view of ["ask", "review"]) {
+  for (const view of VIEWS) {
     $(view).hidden = view !== name;
     $(`show-${view}`).setAttribute("aria-pressed", String(view === name));
   }
-  setPlace({ v: name === "review" ? "review" : "" });
+  setPlace({ v: name === "ask" ? "" : name });
 }
 
 async function openAt(id, answer) {
@@ -134,12 +137,11 @@ for (const name of ["dragleave", "drop"]) document.addEventListener(name, (event
   $("drop").classList.remove("over");
   if (name === "drop") add([...event.dataTransfer.files]);
 });
-$("show-ask").addEventListener("click", () => showView("ask"));
-$("show-review").addEventListener("click", () => showView("review"));
+for (const view of VIEWS) $(`show-${view}`).addEventListener("click", () => showView(view));
 
 async function begin() {
   const { d, s, v } = place();
-  showView(v === "review" ? "review" : "ask");
+  showView(VIEWS.includes(v) ? v : "ask");
   for (const entry of await api.documents()) keep(entry);
   draw();
   find.start(openAt, (id) => entries.has(id) && choose(entries.get(id)));

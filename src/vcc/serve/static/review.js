@@ -1,7 +1,7 @@
 // Reviews: the same questions to several documents, a table with filters, and spreadsheets.
 
 import * as api from "./api.js";
-import { $, element, place, say, setPlace } from "./dom.js";
+import { $, element, place, say, scoreCell, setPlace, shortened } from "./dom.js";
 
 let chosen = () => []; // ids of the documents to review
 let opened = () => {}; // (id, answer): show a place
@@ -108,16 +108,11 @@ function fill() {
 function line(row, question, cell) {
   const head = element("th", { scope: "row", textContent: question.name || question.question, title: question.question });
   if (!cell.length) return element("tr", { className: "none" }, head, element("td", { textContent: "not found" }), element("td"), element("td"));
-  const best = cell[0];
-  const words = best.text.replace(/\s+/g, " ");
-  const short = words.length > 260 ? `${words.slice(0, 240)} …` : words;
-  const doubt = best.sure ? null : element("span", { className: "badge", textContent: "doubtful" });
-  const open = element("button", { type: "button", className: "open", textContent: short, onclick: () => opened(row.id, best) });
-  const bar = element("i");
-  bar.style.width = `${100 * best.score}%`;
-  return element("tr", { className: best.sure ? "" : "doubtful" }, head, element("td", {}, doubt, doubt && " ", open),
-    element("td", { className: "place", textContent: best.place }),
-    element("td", { className: "score" }, best.score.toFixed(2), element("span", { className: "bar", ariaHidden: "true" }, bar)));
+  const answers = cell.map((one) => element("div", {}, ...(one.sure ? [] : [element("span", { className: "badge", textContent: "doubtful" }), " "]),
+    element("button", { type: "button", className: "open", textContent: shortened(one.text), onclick: () => opened(row.id, one) })));
+  const places = cell.map((one) => element("div", { textContent: one.place }));
+  return element("tr", { className: cell[0].sure ? "" : "doubtful" }, head, element("td", { className: "several" }, ...answers),
+    element("td", { className: "place" }, ...places), scoreCell(cell[0].score));
 }
 
 for (const id of ["filter-document", "filter-state", "filter-text"]) $(id).addEventListener("input", () => shown && fill());

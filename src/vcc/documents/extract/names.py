@@ -1,0 +1,93 @@
+"""Names in a span: two companies in one span are two names, and a defined term is none.
+
+A contract opens with `Acme, Inc., a Delaware corporation ("Acme") and Beta LLC (the "Buyer")`: the names are "Acme,
+Inc." and "Beta LLC".
+"""
+
+import re
+
+from vcc.documents.extract.values import ReadValue
+
+QUOTES = "\"'“”‘’„«»"
+# What a company's name ends with.
+FORM = (
+    r"(?:Inc|Incorporated|LLC|L\.L\.C|Ltd|Limited|Corp|Corporation|Company|Co|LP|L\.P|LLP|L\.L\.P|PLC|plc|GmbH|AG|KG|SE|"
+    r"S\.A|SA|S\.p\.A|SpA|S\.r\.l|B\.V|BV|N\.V|NV|A/S|AB|Oy|Pty|Trust|Fund|Bank|Association|University|Partnership|"
+    r"INC|LTD|CORP|CORPORATION|LIMITED|COMPANY|CO|INCORPORATED)\b\.?"
+)
+# Between two names: only after a company's form or a closing bracket, for "Harrow and Vale" is one name.
+BETWEEN = re.compile(r"(?:(?<=\))|(?<=[\w.]))\s*(?:;|\n\s*\n|,?\s+(?:and|&|AND)\s+|,\s+(?=[A-Z]))")
+ENDS = re.compile(rf"(?:{FORM}|\)|\b(?:corporation|company|partnership))$")
+BRACKETS = re.compile(r"\s*\([^()]*\)?")
+ABOUT = re.compile(  # what follows a name: ", a Delaware corporation", "with its principal office at"
+    r",?\s+(?:an?\s+[\w\s.-]*?(?:corporation|company|partnership|association|trust|bank|individual|entity)\b|"
+    r"(?:with|having)\s+(?:its|an?|offices?)\b|whose\s|located\s|organi[sz]ed\s|incorporated\s+(?:in|under)\b|"
+    r"together\s+with\b|formerly\b|on behalf of\b).*$",
+    re.IGNORECASE | re.DOTALL,
+)
+OPENING = re.compile(r"^(?:(?:(?:is|are|made|entered\s+into|by|[Aa]nd|AND|between|among|[Tt]he)\s+)+)(?=[A-Z0-9])")
+NOT_A_NAME = re.compile(r"_|^an?\s|\b[A-Z]{2} \d{4,}")  # a blank to fill in, "a Maryland corporation", a postcode
+LONGEST = 12  # words; more are a sentence
+TERMS = frozenset(
+    word
+    for line in (
+        "a an and are as called collectively each either hereinafter individually it its of one other referred the",
+        "they this to together us we you buyer client company consultant contractor customer distributor franchisee",
+        "franchisor lender lessee lessor licensee licensor manufacturer parties party provider purchaser reseller",
+        "seller supplier",
+    )
+    for word in line.split()
+)
+
+
+def names_in(span: str) -> list[ReadValue]:
+    """The names that a span holds, in reading order, with the characters of each."""
+    found = []
+    for first, last in pieces(span):
+        first, last = trimmed(span, first, last)
+        words = " ".join(span[first:last].split())
+        if is_name(words):
+            found.append(ReadValue(words, first, last))
+    return found
+
+
+def pieces(span: str) -> list[tuple[int, int]]:
+    edges, start = [], 0
+    for match in BETWEEN.finditer(span):
+        sure = ";" in match.group() or match.group().count("\n") > 1
+        if sure or (ENDS.search(span[start : match.start()]) and not begins_with_form(span[match.end() :])):
+            edges.append((start, match.start()))
+            start = match.end()
+    return [*edges, (start, len(span))]
+
+
+def begins_with_form(rest: str) -> bool:
+    """Whether the next word still belongs to the name: "Acme Company, Inc."."""
+    return re.match(FORM, rest.lstrip()) is not None
+
+
+def trimmed(span: str, first: int, last: int) -> tuple[int, int]:
+    """Without what stands before and after a name."""
+    for pattern in (BRACKETS, ABOUT):
+        if match := pattern.search(span, first, last):
+            last = match.start() if match.start() > first else last
+    if match := OPENING.match(span[first:last]):
+        first += match.end()
+    while first < last and span[first] in f"{QUOTES} \n\t,;:(.)":
+        first += 1
+    while first < last and span[last - 1] in f"{QUOTES} \n\t,;:()":
+        last -= 1
+    return first, last
+
+
+def is_name(words: str) -> bool:
+    """Whether words name someone: a capital or a digit, and more than a defined term such as "the Parties"."""
+    known = {word.strip(".,").lower() for word in re.split(r"[\s\"“”]+", words)} - {""}
+    if NOT_A_NAME.search(words) or len(words.split()) > LONGEST or len(words) < 2:
+        return False
+    return any(letter.isupper() for letter in words) and bool(known - TERMS)
+
+
+def is_defined_term(text: str, start: int) -> bool:
+    """Whether a span stands in quotes, as the terms do that a contract defines: (the "Buyer")."""
+    return text[start] in QUOTES or (start > 0 and text[start - 1] in QUOTES)
