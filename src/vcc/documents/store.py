@@ -60,8 +60,9 @@ class StoredIndex:
 
 
 def model_hash(asker: "Asker") -> str:
-    """SHA-256 of everything but the text that an index depends on: weights, settings, tokenizer."""
-    digest = hashlib.sha256(f"index, {type(asker.model).__name__}".encode())
+    """SHA-256 of everything but the text that an index depends on: weights, their precision, settings, tokenizer."""
+    bits = ", 8 bits" if asker.qa.fast else ""
+    digest = hashlib.sha256(f"index, {type(asker.model).__name__}{bits}".encode())
     settings = {"vcc": asker.model.vcc.to_dict(), "config": asker.model.config.to_dict()}
     settings["config"].pop("_name_or_path", None)  # the folder of a model does not matter
     digest.update(json.dumps(settings, sort_keys=True, default=str).encode())

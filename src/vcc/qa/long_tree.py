@@ -156,7 +156,7 @@ def best_spans_on_disk(
                 spans += best_found(torch.cat([none, tokens], 1), [first], most, settings.longest_answer)[0]
             return FirstReading([without_overlaps(spans, most)], nodes)
 
-        found, passages = qa.in_two_readings(first_reading, 1, ids, questions, most, progress=progress)
+        found, passages = qa.in_two_readings(first_reading, 1, ids, questions, top, progress=progress)
     return Asked(found, seen.all_rows, passages)
 
 
