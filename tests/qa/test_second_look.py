@@ -119,7 +119,8 @@ def test_clauses_are_looked_for_at_more_places_where_there_is_one_and_nowhere_wh
 
 def test_a_clear_answer_ends_the_search_for_a_clause_if_one_is_enough() -> None:
     reader = Sure([5.0, 50.0, -1.0])
-    assert reader.rounds_for([0.0, 20.0, 0.0], for_clauses(12, several=False)) == 6 + 1 + 2
+    assert reader.rounds_for([0.0, 20.0, 0.0], for_clauses(12, several=False)) == 3 + 1 + 2
+    assert Sure([5.0]).rounds_for([0.0], replace(LOOKS, still_clear=6.0)) == 12, "the bar does not sink further"
 
 
 def test_in_short_texts_weak_pointers_are_followed_too() -> None:
@@ -127,6 +128,7 @@ def test_in_short_texts_weak_pointers_are_followed_too() -> None:
     looks = for_short_texts(12)
     reader, careful = Sure([*DECIDED, UNDECIDED]), Sure([UNDECIDED])
     assert reader.rounds_for([hopeless] * 3, looks) == 1 + looks.few + 12
+    assert Sure([5.0]).rounds_for([hopeless], looks) == 3, "the longer the search, the lower the bar"
     assert careful.rounds_for([hopeless], LOOKS) == 1, "in long ones they are not"
 
 

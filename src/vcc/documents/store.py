@@ -48,6 +48,10 @@ class DamagedError(Exception):
     """An index cannot be used; the message says why."""
 
 
+class OtherFormatError(DamagedError):
+    """An index was stored in another format."""
+
+
 @dataclass(frozen=True)
 class StoredIndex:
     """One index of the store, as listed."""
@@ -60,9 +64,8 @@ class StoredIndex:
 
 
 def model_hash(asker: "Asker") -> str:
-    """SHA-256 of everything but the text that an index depends on: weights, their precision, settings, tokenizer."""
-    bits = ", 8 bits" if asker.qa.fast else ""
-    digest = hashlib.sha256(f"index, {type(asker.model).__name__}{bits}".encode())
+    """SHA-256 of everything but the text that an index depends on: weights, settings, tokenizer."""
+    digest = hashlib.sha256(f"index, {type(asker.model).__name__}".encode())
     settings = {"vcc": asker.model.vcc.to_dict(), "config": asker.model.config.to_dict()}
     settings["config"].pop("_name_or_path", None)  # the folder of a model does not matter
     digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
@@ -91,6 +94,9 @@ class Store:
         model = model_hash(asker)
         try:
             index = load(self.place(text.sha256, model), text, model, asker.model.device)
+        except OtherFormatError:
+            self.tell(f"the index of {text.title} was stored by another version of VCC; it is made again")
+            return self._keep(text, model, lambda place: asker.index(text, progress, place))
         except DamagedError:
             return self._keep(text, model, lambda place: asker.index(text, progress, place))
         self.holds(index)  # mark it as used
@@ -265,7 +271,8 @@ def load(path: Path, text: Text, model: str, device: torch.device) -> "Index":
     expected = {"format": kind.format, "text": text.sha256, "model": model}
     for name, value in expected.items():
         if about.get(name) != value:
-            raise DamagedError(f"{path}: its {name} is {about.get(name)!r}, not {value!r}")
+            wrong = OtherFormatError if name == "format" and name in about else DamagedError
+            raise wrong(f"{path}: its {name} is {about.get(name)!r}, not {value!r}")
     if written != seal(about):
         raise DamagedError(f"{path}: its content is not what was written")
     try:

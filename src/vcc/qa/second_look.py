@@ -6,7 +6,7 @@ a passage shares with the question (`vcc.qa.words`); the second look finds the e
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 import numpy as np
@@ -31,7 +31,8 @@ class Looks:
     one_below: float = -math.inf  # below this lead in the first reading: only one of them
     none_below: float = -math.inf  # below this lead in the first reading: no passage at all
     hopeless: float = -6.0  # stop after these few passages if their best lead is below this
-    clear: float = 8.0  # stop after any passage if the best lead is above this
+    clear: float = 8.0  # stop after the first passage if the best lead is above this
+    still_clear: float = 8.0  # after further passages the bar sinks by 2 each, down to this
     weak: bool = False  # whether passages with little evidence are read too
 
     def undecided(self, first: Sequence[Found], found: Sequence[Found], read: int) -> bool:
@@ -43,19 +44,20 @@ class Looks:
             return True
         best = max(span.score for span in found)
         few = 1 if lead < self.one_below else self.few
-        return best < self.clear and (read < few or best > self.hopeless)
+        clear = max(self.clear - 2.0 * (read - 1), self.still_clear)
+        return best < clear and (read < few or best > self.hopeless)
 
 
 def for_short_texts(most: int) -> Looks:
     """For a text that a few more passages cover: reading the rest costs little."""
-    return Looks(most, 6, weak=True)
+    return Looks(most, 6, still_clear=4.0, weak=True)
 
 
 def for_clauses(most: int, several: bool = True) -> Looks:
     """For questions that the model was trained on: its first reading recognises well if there is no answer. A contract
     often has a clause at several places, so if `several` answers are wanted, a clear one does not end the search."""
-    clear = math.inf if several else Looks.clear
-    return Looks(min(most, 6), 2, one_below=-5.0, none_below=-9.0, hopeless=0.0, clear=clear)
+    search = Looks(min(most, 6), 2, one_below=-5.0, none_below=-9.0, hopeless=0.0, still_clear=4.0)
+    return replace(search, clear=math.inf) if several else search
 
 
 def best_nodes(cut: Cut, tree: SegmentTree, places: Ints, top: int) -> list[list[ScoredSpan]]:
