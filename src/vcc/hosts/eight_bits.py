@@ -26,6 +26,7 @@ from vcc.hosts.families.host import merge_heads, split_heads
 SETTING = "VCC_PRECISION"
 PRECISIONS = ("auto", "float32", "int8")
 LEVELS = 255  # of an input; weights have 127 on either side of 0
+SMOOTHING = 0.5  # the share of a feature's size that is moved into the weights, as an exponent
 CLOSE = 0.05  # the largest relative error of a product that is taken for rounding
 
 
@@ -48,18 +49,28 @@ def rounded(hidden: Tensor) -> Rounded:
 
 
 class EightBitLinear:
-    """A linear layer, or several side by side, with weights in 8 bits."""
+    """A linear layer, or several side by side, with weights in 8 bits.
 
-    def __init__(self, *parts: nn.Linear) -> None:
+    Where its input comes from a layer norm (`after`), some features are far larger than the others, which would share
+    few of the steps. The norm's weights say which: their size is moved from the input into the weights, in part.
+    """
+
+    def __init__(self, *parts: nn.Linear, after: nn.LayerNorm | None = None) -> None:
         weight = torch.cat([part.weight.detach().float() for part in parts])
         self.bias = torch.cat([part.bias.detach().float() for part in parts])
+        self.shrink: Tensor | None = None  # (D,) what an input is multiplied by
+        if after is not None:
+            sizes = 3 * after.weight.detach().abs() + after.bias.detach().abs()
+            sizes = (sizes / sizes.mean()).clamp(min=1e-3) ** SMOOTHING
+            self.shrink, weight = 1 / sizes, weight * sizes
         self.steps = weight.abs().amax(1).clamp(min=1e-20) / 127
         self.zeros = torch.zeros(len(weight), dtype=torch.int32)
         values = (weight / self.steps[:, None]).round().to(torch.int8)
         self.packed = torch.ops.onednn.qlinear_prepack(values, None)
 
-    def __call__(self, given: Rounded, then: str = "none") -> Tensor:
+    def __call__(self, hidden: Tensor, then: str = "none") -> Tensor:
         """(n, D) -> (n, E) in 32 bits; `then` may be "gelu"."""
+        given = rounded(hidden if self.shrink is None else hidden * self.shrink)
         return torch.ops.onednn.qlinear_pointwise(
             given.values, given.step, given.zero, self.packed, self.steps, self.zeros, self.bias,
             1.0, 0, torch.float32, then, [], "none" if then == "gelu" else "",
@@ -67,25 +78,25 @@ class EightBitLinear:
 
 
 class EightBitLayer:
-    """One of BERT's layers."""
+    """One of BERT's layers; its input comes from the layer norm `before`, if any."""
 
-    def __init__(self, layer: Any) -> None:
+    def __init__(self, layer: Any, before: nn.LayerNorm | None) -> None:
         attention = layer.attention.self
         self.head_size = attention.attention_head_size
-        self.projections = EightBitLinear(attention.query, attention.key, attention.value)
-        self.output = EightBitLinear(layer.attention.output.dense)
-        self.widen, self.narrow = EightBitLinear(layer.intermediate.dense), EightBitLinear(layer.output.dense)
         self.first_norm, self.second_norm = layer.attention.output.LayerNorm, layer.output.LayerNorm
+        self.projections = EightBitLinear(attention.query, attention.key, attention.value, after=before)
+        self.output = EightBitLinear(layer.attention.output.dense)
+        self.widen = EightBitLinear(layer.intermediate.dense, after=self.first_norm)
+        self.narrow = EightBitLinear(layer.output.dense)
 
     def __call__(self, rows: Rows, single: bool) -> Tensor:
         """The hidden states (1, n, D) of one text after this layer; `single`: every row is one token, no padding."""
         hidden = rows.hidden[0]
-        parts = self.projections(rounded(hidden))[None].chunk(3, -1)
+        parts = self.projections(hidden)[None].chunk(3, -1)
         q, k, v = (split_heads(part, self.head_size) for part in parts)
         attended = F.scaled_dot_product_attention(q, k, v) if single else attend(q, k, v, rows, Scoring())
-        hidden = self.first_norm(self.output(rounded(merge_heads(attended)[0])).add_(hidden))
-        wide = self.widen(rounded(hidden), "gelu")
-        return self.second_norm(self.narrow(rounded(wide)).add_(hidden))[None]
+        hidden = self.first_norm(self.output(merge_heads(attended)[0]).add_(hidden))
+        return self.second_norm(self.narrow(self.widen(hidden, "gelu")).add_(hidden))[None]
 
 
 @dataclass(frozen=True)
@@ -94,7 +105,10 @@ class EightBitHost(BertHost):
 
     @cached_property
     def packed(self) -> tuple[EightBitLayer, ...]:
-        return tuple(map(EightBitLayer, self.layers))
+        projected = "embeddings_project" in self.model._modules  # ELECTRA
+        first = None if projected else self.model.embeddings.LayerNorm
+        norms = [first, *(layer.output.LayerNorm for layer in self.layers)]
+        return tuple(map(EightBitLayer, self.layers, norms))
 
     def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
         if torch.is_grad_enabled() or not rows.hidden.numel():
@@ -158,7 +172,7 @@ def works(host: EightBitHost) -> bool:
     try:
         exact = host.layers[0].output.dense
         given = torch.linspace(-1, 1, 8 * exact.in_features).sin().view(8, -1)
-        found, expected = EightBitLinear(exact)(rounded(given)), exact(given)
+        found, expected = EightBitLinear(exact)(given), exact(given)
         return bool((found - expected).norm() <= CLOSE * expected.norm())
     except (RuntimeError, AttributeError, NotImplementedError, TypeError):
         return False
