@@ -23,3 +23,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture
+def exact_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Indexes in 32 bits, for tests that compare a product answer with the model's own numbers."""
+    from vcc.documents import packed_tree
+
+    monkeypatch.setattr(packed_tree, "pack", lambda vectors: (vectors.float(), vectors.new_zeros(len(vectors))))
+    monkeypatch.setattr(packed_tree, "unpack", lambda values, steps, width: values)
+    monkeypatch.setattr(packed_tree.PackedTree, "__post_init__", lambda self: None)

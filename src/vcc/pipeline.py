@@ -80,8 +80,12 @@ class ReadingOptions:
 class Finder(QaModel):
     """The first reading alone: instead of answers, the places to read for each question, best first."""
 
+    def read_whole(self, question: Ints, n: int) -> list[int]:
+        """Places are wanted in short texts, too."""
+        return []
+
     def second_look(
-        self, ids: Ints, batch: Sequence[Ints], first: FirstReading, most: int, blank: Bools | None
+        self, ids: Ints, batch: Sequence[Ints], first: FirstReading, top: int, blank: Bools | None
     ) -> tuple[list[list[Found]], int]:
         matches, places = best_matches(ids, batch, self.settings.matches), []
         for pointers in zip(*first, matches, strict=True):

@@ -27,6 +27,8 @@ from vcc.qa.clauses import CLAUSES
 from vcc.qa.model import READ_AT_ONCE
 from vcc.testing import random_rows
 
+pytestmark = pytest.mark.usefixtures("exact_indexes")
+
 QUESTIONS = ["w1 w2 ?", "w3 w4 w5 w6 w7 w8 ?", "w9", "w10 w11 " * 12]
 
 
@@ -147,7 +149,7 @@ def test_reading_in_steps_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     asker, document = small_model.asker(), small_model.document()
     whole = asker.index(document).tree
     seen: list[tuple[int, int]] = []
-    monkeypatch.setattr("vcc.qa.model.READ_AT_ONCE", {"cpu": 32})
+    monkeypatch.setattr("vcc.qa.long_tree.READ_AT_ONCE", {"cpu": 32})
     assert whole.length < READ_AT_ONCE["cpu"]
     index = asker.index(document, lambda done, total: seen.append((done, total)))
     parts = index.tree.differences

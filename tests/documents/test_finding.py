@@ -24,6 +24,8 @@ from vcc.documents.formats.read import read_data
 from vcc.documents.index import DiskIndex, MemoryIndex
 from vcc.documents.ranking import MOST_READ, relevance, worth_reading
 
+pytestmark = pytest.mark.usefixtures("exact_indexes")
+
 QUESTION = "w1 w2 w2 ?"
 LENGTHS = (1, 7, 40, 130, 300, 700)
 

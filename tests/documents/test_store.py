@@ -197,7 +197,7 @@ def test_clear_removes_indexes_and_leftovers_and_nothing_else(tmp_path: Path) ->
     (tmp_path / "somebody else's").mkdir()
     [entry] = store.entries()
     assert entry.title == "Words" and entry.tokens > 400
-    assert entry.size == sum(os.path.getsize(file) for file in entry.path.iterdir()) > 16 * 4 * entry.tokens
+    assert entry.size == sum(os.path.getsize(file) for file in entry.path.iterdir()) > 16 * entry.tokens
     assert store.clear() == (2, entry.size)
     assert [path.name for path in tmp_path.iterdir()] == ["somebody else's"]
 
@@ -298,3 +298,15 @@ def test_a_model_that_was_used_is_the_same_model() -> None:
     before = model_hash(asker)
     asker.index(small_model.document())
     assert model_hash(asker) == before == model_hash(small_model.asker())
+
+
+def test_an_index_of_another_version_is_made_again_and_reported_in_one_line(tmp_path: Path, reads: list[str]) -> None:
+    said: list[str] = []
+    asker, document, store = small_model.asker(), small_model.document(), Store(tmp_path, said.append)
+    folder = store.get(document, asker).folder
+    assert folder is not None and said == []
+    forge(folder / MANIFEST, format=3)
+    store.get(document, asker)
+    assert len(reads) == 2 and len(said) == 1 and document.title in said[0] and "another version" in said[0]
+    store.get(document, asker)
+    assert len(reads) == 2 and len(said) == 1

@@ -17,7 +17,7 @@ from vcc.testing import random_rows
 
 @pytest.fixture(params=[False, True], ids=["bare", "framed"])
 def qa(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> QaModel:
-    for name, value in (("ROOTS", 4), ("FAN_OUT", 4), ("OPENED", 3), ("PIECE", 32)):
+    for name, value in (("ROOTS", 4), ("FAN_OUT", 4), ("OPENED", 3), ("READ_AT_ONCE", {"cpu": 32})):
         monkeypatch.setattr(long_tree, name, value)
     model = small_model.model()
     small_model.set_qa(model, framed_windows=request.param)

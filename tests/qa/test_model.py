@@ -75,9 +75,11 @@ def test_clauses_that_a_model_knows_by_heart_are_looked_for_in_a_way_of_their_ow
     for own, looks in ((Calibration(), for_clauses(12)), (None, Looks(12))):
         qa = qa_model(second_looks=12, clause_calibration=own)
         short = 12 * qa.config.window
-        assert qa.looks_for(qa.ids_of(CLAUSES[3].question), short + 1) == looks
+        assert qa.looks_for(qa.ids_of(CLAUSES[3].question), short + 1, top=2) == looks
         assert qa.looks_for(QUESTIONS[0], short + 1) == Looks(12)
         assert qa.looks_for(QUESTIONS[0], short) == for_short_texts(12)
+    known = qa_model(second_looks=12, clause_calibration=Calibration())
+    assert known.looks_for(known.ids_of(CLAUSES[3].question), 9999, top=1) == for_clauses(12, several=False)
 
 
 def test_positions_of_a_question_end_where_those_of_the_document_begin() -> None:

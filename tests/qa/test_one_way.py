@@ -21,6 +21,8 @@ from vcc.qa.settings import QaSettings
 from vcc.qa.windows import ChosenPassage, WindowReader, room
 from vcc.qa.words import best_matches
 
+pytestmark = pytest.mark.usefixtures("exact_indexes")
+
 COMPRESSED = replace(small_model.SETTINGS, dense_below=17)  # windows of 16 tokens are read by the untouched model
 LONG = "w1 w2 " * 5  # leaves 3 tokens of a window of 16: too little for a second look
 QUESTIONS = ["w1 w2 ?", "w3 w4 w5 w6 ?", "w9", LONG]

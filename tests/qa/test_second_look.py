@@ -87,46 +87,51 @@ DECIDED, UNDECIDED = (LOOKS.clear + 1, LOOKS.hopeless - 1), (LOOKS.clear + LOOKS
 
 def test_a_question_that_is_decided_gets_no_more_looks() -> None:
     reader = Sure([*DECIDED, UNDECIDED])
-    assert reader.rounds_for([0.0] * 3, LOOKS) == 12 + 2 * LOOKS.few
-    assert reader.rounds == [[LOOKS.few] * 3, [0, 0, 12 - LOOKS.few]]
+    assert reader.rounds_for([0.0] * 3, LOOKS) == 1 + LOOKS.few + 12
+    assert reader.rounds == [[1, 1, 1]] + [[0, 1, 1]] * (LOOKS.few - 1) + [[0, 0, 1]] * (12 - LOOKS.few)
 
 
 def test_a_first_reading_that_sees_nothing_gets_one_look_unless_that_leaves_it_undecided() -> None:
     looks = replace(LOOKS, one_below=-6.0)
     reader = Sure([*DECIDED, UNDECIDED])
     assert reader.rounds_for([-7.0] * 3, looks) == 1 + 1 + 12
-    assert reader.rounds == [[1, 1, 1], [0, 0, looks.few - 1], [0, 0, 12 - looks.few]]
+    assert reader.rounds == [[1, 1, 1]] + [[0, 0, 1]] * 11
 
 
 def test_no_question_gets_more_looks_than_there_are() -> None:
     reader = Sure([0.0])
-    assert reader.rounds_for([0.0], Looks(2)) == 2 and reader.rounds == [[2]]
+    assert reader.rounds_for([0.0], Looks(2)) == 2 and reader.rounds == [[1], [1]]
     assert Sure([0.0]).rounds_for([0.0], Looks(0)) == 0
-    one_at_first = Sure([0.0])
-    assert one_at_first.rounds_for([0.0], Looks(5, few=1)) == 5 and one_at_first.rounds == [[1], [4]]
+    assert Sure([0.0]).rounds_for([0.0], Looks(5, few=1)) == 5
 
 
 def test_clauses_are_looked_for_at_more_places_where_there_is_one_and_nowhere_where_there_is_none() -> None:
     looks = for_clauses(12)
     reader = Sure([5.0, 50.0, -1.0])
     assert reader.rounds_for([0.0, 20.0, 0.0], looks) == 6 + 6 + 2
-    assert reader.rounds == [[2, 2, 2], [4, 4, 0]]
+    assert reader.rounds == [[1, 1, 1]] * 2 + [[1, 1, 0]] * 4
     doubted = Sure([-1.0, 1.0])
     assert doubted.rounds_for([-6.0, -6.0], looks) == 1 + 6
-    assert doubted.rounds == [[1, 1], [0, 1], [0, 4]]
+    assert doubted.rounds == [[1, 1]] + [[0, 1]] * 5
     beside, never = Sure([5.0, 5.0]), Sure([5.0])
-    assert beside.rounds_for([-9.5, 0.0], looks) == 6 and beside.rounds == [[0, 2], [0, 4]]
+    assert beside.rounds_for([-9.5, 0.0], looks) == 6 and beside.rounds == [[0, 1]] * 6
     assert [span.score for span in beside.found[0]] == [-9.5] * 5, "what the first reading found"
     assert never.rounds_for([-9.5], looks) == 0 and never.rounds == []
     assert for_clauses(3).most == 3
+
+
+def test_a_clear_answer_ends_the_search_for_a_clause_if_one_is_enough() -> None:
+    reader = Sure([5.0, 50.0, -1.0])
+    assert reader.rounds_for([0.0, 20.0, 0.0], for_clauses(12, several=False)) == 3 + 1 + 2
+    assert Sure([5.0]).rounds_for([0.0], replace(LOOKS, still_clear=6.0)) == 12, "the bar does not sink further"
 
 
 def test_in_short_texts_weak_pointers_are_followed_too() -> None:
     hopeless = -BEHIND - 1  # as a span's lead: without a chance but for the first
     looks = for_short_texts(12)
     reader, careful = Sure([*DECIDED, UNDECIDED]), Sure([UNDECIDED])
-    assert reader.rounds_for([hopeless] * 3, looks) == 6 + 6 + 12
-    assert reader.rounds == [[6] * 3, [0, 0, 6]]
+    assert reader.rounds_for([hopeless] * 3, looks) == 1 + looks.few + 12
+    assert Sure([5.0]).rounds_for([hopeless], looks) == 3, "the longer the search, the lower the bar"
     assert careful.rounds_for([hopeless], LOOKS) == 1, "in long ones they are not"
 
 

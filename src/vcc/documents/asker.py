@@ -31,10 +31,11 @@ class Asker:
 
     model: Any
     tokenizer: Any
+    precision: str = "float32"  # of `QaModel`
     qa: QaModel = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "qa", QaModel(self.model, self.tokenizer))  # raises if they do not fit
+        object.__setattr__(self, "qa", QaModel(self.model, self.tokenizer, self.precision))  # raises if they do not fit
 
     def index(self, document: Text, progress: Progress = no_progress, place: TemporaryFolder | None = None) -> Index:
         """Read the whole document. If it is too long for memory, the index is written to `place`."""

@@ -20,14 +20,15 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
-from vcc.core.tree import SegmentTree, tree_from_parts, tree_parts
+from vcc.core.tree import SegmentTree
 from vcc.data.features import tokenize_text
+from vcc.documents.packed_tree import PackedTree
 from vcc.documents.text import Text
 from vcc.documents.unread import unread
 from vcc.encode import Watch
 from vcc.errors import DocumentError, Failure, UsageError
 from vcc.files import force, sha256_of
-from vcc.qa.long_tree import LongTree, best_spans_on_disk, read_long
+from vcc.qa.long_tree import LongTree, best_spans_on_disk, read_long, read_pieces
 from vcc.qa.model import Asked, Progress, QaModel, no_progress
 
 LONG = 2_000_000  # characters; above, a tree in memory and its copy for a question take gigabytes
@@ -91,7 +92,7 @@ class MemoryIndex:
 
     format: ClassVar[int | str] = 4  # raised when the tensors' meaning changes
 
-    tree: SegmentTree | None  # of one sequence: the document and the special tokens after it; None: a short text
+    packed: PackedTree | None  # of the document and the special tokens around or after it; None: a short text
     offsets: Ints
     ids: Ints
     seconds: float
@@ -101,25 +102,30 @@ class MemoryIndex:
     def tokens(self) -> int:
         return len(self.offsets)
 
+    @property
+    def tree(self) -> SegmentTree | None:
+        """The tree in 32 bits, made anew: a question needs it for a moment. None: a short text."""
+        return None if self.packed is None else self.packed.tree()
+
     @classmethod
     @torch.inference_mode()
     def read(
         cls, text: Text, qa: QaModel, progress: Progress = no_progress, place: TemporaryFolder | None = None
     ) -> "MemoryIndex":
-        """Read a text, a batch of windows at a time."""
+        """Read a text, a piece at a time."""
         start = time.perf_counter()
         tokens = tokenize_text(text.text, qa.tokenizer)
         if not len(tokens.ids):
             raise DocumentError(text.source, NO_TOKENS)
         kept = are_read(tokens.offsets, unread(text))
         ids, offsets = (tokens.ids[kept], tokens.offsets[kept]) if kept.any() else (tokens.ids, tokens.offsets)
-        tree = None if qa.is_short(len(ids)) else qa.read([ids], progress)
+        tree = None if qa.is_short(len(ids)) else PackedTree.of(read_pieces(qa, ids, qa.config, progress))
         return cls(tree, offsets, ids, time.perf_counter() - start)
 
     @torch.inference_mode()
     def read_tree(self, qa: QaModel) -> SegmentTree:
         """Return the tree; that of a short text, which questions seldom need, is read now."""
-        return qa.read([self.ids]) if self.tree is None else self.tree
+        return qa.read([self.ids]) if self.packed is None else self.packed.tree(qa.device)
 
     def spans(
         self,
@@ -131,17 +137,19 @@ class MemoryIndex:
     ) -> Asked:
         # Some tokens cover no characters of their own.
         blank = self.offsets[:, 0] >= self.offsets[:, 1]
-        return qa.best_spans(self.tree, self.ids, questions, top, blank if blank.any() else None, watch, progress)
+        tree = None if self.packed is None else self.packed.tree(qa.device)
+        return qa.best_spans(tree, self.ids, questions, top, blank if blank.any() else None, watch, progress)
 
     def write(self, folder: Path) -> dict[str, Any]:
         """Tensors are safetensors: loading them never runs code."""
         numbers = {OFFSETS: self.offsets, IDS: self.ids}
-        parts = ({} if self.tree is None else tree_parts(self.tree)) | {
-            name: torch.as_tensor(np.ascontiguousarray(part)) for name, part in numbers.items()
-        }
-        save_file({name: part.detach().cpu().contiguous() for name, part in parts.items()}, folder / TENSORS)
+        parts = {name: torch.as_tensor(np.ascontiguousarray(part, np.int32)) for name, part in numbers.items()}
+        shape = {}
+        if self.packed is not None:
+            parts |= self.packed.parts
+            shape = {"scales": list(self.packed.scales), "length": self.packed.length, "width": self.packed.width}
+        save_file({name: part.contiguous() for name, part in parts.items()}, folder / TENSORS)
         force(folder / TENSORS)
-        shape = {} if self.tree is None else {"scales": list(self.tree.scales), "length": self.tree.length}
         return shape | {"sha256": sha256_of(folder / TENSORS)}
 
     def kept_in(self, folder: Path) -> "MemoryIndex":
@@ -152,10 +160,11 @@ class MemoryIndex:
         """The index in a folder; any error if a byte differs from what was written."""
         if not stat.S_ISREG((folder / TENSORS).lstat().st_mode) or sha256_of(folder / TENSORS) != about["sha256"]:
             raise ValueError(f"{TENSORS} is not what was written")
-        parts = load_file(folder / TENSORS, device=str(device))
+        parts = load_file(folder / TENSORS)
+        offsets, ids = (parts.pop(name).numpy() for name in (OFFSETS, IDS))
         scales = tuple(int(scale) for scale in about.get("scales", ()))
-        tree = tree_from_parts(scales, int(about["length"]), parts) if scales else None
-        index = cls(tree, parts[OFFSETS].cpu().numpy(), parts[IDS].cpu().numpy(), 0.0, folder)
+        packed = PackedTree(scales, int(about["length"]), int(about["width"]), parts) if scales else None
+        index = cls(packed, offsets, ids, 0.0, folder)
         if index.offsets.shape != (about["tokens"], 2) or index.offsets.max() > len(text.text):
             raise ValueError(f"offsets of shape {index.offsets.shape} do not fit the text")
         if index.ids.shape != (index.tokens,):

@@ -29,7 +29,7 @@ def default_model() -> Path:
 def load_asker(folder: str | None = None) -> "Asker":
     """Load a saved model and its tokenizer, offline, onto the GPU if there is one.
 
-    Weights are stored in 16 bits and used in 32: on a CPU that is several times faster, and more exact.
+    Weights are stored in 16 bits and used in 32 or, on a CPU with instructions for it, in 8: VCC_PRECISION chooses.
     """
     path = default_model() if folder is None else Path(folder)
     if not (path / "config.json").is_file():
@@ -38,10 +38,11 @@ def load_asker(folder: str | None = None) -> "Asker":
     from transformers import AutoModelForQuestionAnswering
 
     from vcc.documents.asker import Asker
+    from vcc.hosts.eight_bits import wanted_precision
     from vcc.hosts.load import check_vocabulary, load_model, load_tokenizer
 
     tokenizer = load_tokenizer(path, local=True)
     model, _ = load_model(path, AutoModelForQuestionAnswering, local=True)
     check_vocabulary(model, tokenizer)
     place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return Asker(model.to(place).eval(), tokenizer)  # type: ignore[arg-type]
+    return Asker(model.to(place).eval(), tokenizer, wanted_precision())  # type: ignore[arg-type]

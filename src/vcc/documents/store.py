@@ -48,6 +48,10 @@ class DamagedError(Exception):
     """An index cannot be used; the message says why."""
 
 
+class OtherFormatError(DamagedError):
+    """An index was stored in another format."""
+
+
 @dataclass(frozen=True)
 class StoredIndex:
     """One index of the store, as listed."""
@@ -90,6 +94,9 @@ class Store:
         model = model_hash(asker)
         try:
             index = load(self.place(text.sha256, model), text, model, asker.model.device)
+        except OtherFormatError:
+            self.tell(f"the index of {text.title} was stored by another version of VCC; it is made again")
+            return self._keep(text, model, lambda place: asker.index(text, progress, place))
         except DamagedError:
             return self._keep(text, model, lambda place: asker.index(text, progress, place))
         self.holds(index)  # mark it as used
@@ -264,7 +271,8 @@ def load(path: Path, text: Text, model: str, device: torch.device) -> "Index":
     expected = {"format": kind.format, "text": text.sha256, "model": model}
     for name, value in expected.items():
         if about.get(name) != value:
-            raise DamagedError(f"{path}: its {name} is {about.get(name)!r}, not {value!r}")
+            wrong = OtherFormatError if name == "format" and name in about else DamagedError
+            raise wrong(f"{path}: its {name} is {about.get(name)!r}, not {value!r}")
     if written != seal(about):
         raise DamagedError(f"{path}: its content is not what was written")
     try:

@@ -24,14 +24,13 @@ from vcc.data.answers import without_overlaps
 from vcc.data.framing import framed
 from vcc.encode import ask, read_once
 from vcc.files import force
-from vcc.qa.model import Asked, FirstReading, Progress, QaModel, Seen, no_progress
+from vcc.qa.model import READ_AT_ONCE, Asked, FirstReading, Progress, QaModel, Seen, no_progress
 from vcc.qa.second_look import best_nodes
 from vcc.qa.windows import Found, Ints, best_found
 
 ROOTS = 4096  # maximum nodes of the coarsest scale
 FAN_OUT = 16  # of each added scale
 OPENED = 512  # nodes of each added scale
-PIECE = 8192  # tokens read at a time
 MAP = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0x4000 if hasattr(mmap, "MAP_POPULATE") else 0)
 SHAPE = "shape.json"
 
@@ -101,32 +100,32 @@ def mapped(file: IO[bytes], shape: Sequence[int]) -> Tensor:
 @torch.inference_mode()
 def read_long(qa: QaModel, ids: Ints, folder: Path, progress: Progress = no_progress) -> LongTree:
     """Read tokens (n,), which may be on disk, into a tree on disk, with the memory of one piece."""
-    config = deepened(qa.config, len(ids))
+    tree = LongTree(folder)
+    tree.write(read_pieces(qa, ids, deepened(qa.config, len(ids)), progress))
+    return tree
+
+
+def read_pieces(qa: QaModel, ids: Ints, config: VccConfig, progress: Progress = no_progress) -> Iterator[SegmentTree]:
+    """The trees of consecutive pieces of tokens (n,); all but the last have whole coarsest nodes."""
     window, frame = config.window, qa.frame
     around = qa.settings.framed_windows
     room = window - len(frame.before) - len(frame.after) if around else window
     step = math.lcm(window, config.scales[0])
-    step *= max(PIECE // step, 1)
-    part = max(PIECE // window, 1) * window  # rows in memory at a time
+    at_once = READ_AT_ONCE.get(qa.device.type, 4096)
+    step *= max(at_once // step, 1)
+    part = max(at_once // window, 1) * window  # rows in memory at a time
     some = step // window * room  # tokens of the document in a piece
-
-    def trees() -> Iterator[SegmentTree]:
-        for first in range(0, len(ids), some):
-            piece = np.asarray(ids[first : first + some])
-            last = first + some >= len(ids)
-            after = frame.after if last else frame.after[:0]
-            full = torch.as_tensor(framed(piece, window, frame) if around else np.concatenate([piece, after]))[None]
-            at = first // room * window
-            end = torch.tensor([at + full.shape[1]])
-            pieces = (
-                qa.rows(full[:, a : a + part], end, frame.second_type, at + a) for a in range(0, full.shape[1], part)
-            )
-            yield read_once(qa.host, pieces, config)
-            progress(min(first + some, len(ids)), len(ids))
-
-    tree = LongTree(folder)
-    tree.write(trees())
-    return tree
+    progress(0, len(ids))
+    for first in range(0, len(ids), some):
+        piece = np.asarray(ids[first : first + some])
+        last = first + some >= len(ids)
+        after = frame.after if last else frame.after[:0]
+        full = torch.as_tensor(framed(piece, window, frame) if around else np.concatenate([piece, after]))[None]
+        at = first // room * window
+        end = torch.tensor([at + full.shape[1]])
+        pieces = (qa.rows(full[:, a : a + part], end, frame.second_type, at + a) for a in range(0, full.shape[1], part))
+        yield read_once(qa.host, pieces, config)
+        progress(min(first + some, len(ids)), len(ids))
 
 
 @torch.inference_mode()
@@ -156,7 +155,7 @@ def best_spans_on_disk(
                 spans += best_found(torch.cat([none, tokens], 1), [first], most, settings.longest_answer)[0]
             return FirstReading([without_overlaps(spans, most)], nodes)
 
-        found, passages = qa.in_two_readings(first_reading, 1, ids, questions, most, progress=progress)
+        found, passages = qa.in_two_readings(first_reading, 1, ids, questions, top, progress=progress)
     return Asked(found, seen.all_rows, passages)
 
 

@@ -25,6 +25,7 @@ from vcc.data.features import Frame, tokenize_text
 from vcc.data.framing import framed, framed_places
 from vcc.encode import Step, Watch, ask, read_once
 from vcc.errors import ModelError, UsageError
+from vcc.hosts.eight_bits import EightBitHost, eight_bit_host
 from vcc.hosts.forward.encoder import find_encoder
 from vcc.hosts.forward.wrapped import Wrapped
 from vcc.qa.calibration import Calibration
@@ -94,6 +95,7 @@ class QaModel:
 
     model: Any
     tokenizer: Any
+    precision: str = "float32"  # or "int8", or "auto": that where this machine is faster with it (`hosts.eight_bits`)
 
     def __post_init__(self) -> None:
         name = type(self.model).__name__
@@ -130,7 +132,12 @@ class QaModel:
 
     @cached_property
     def host(self) -> Any:
-        return find_encoder(self.model).host
+        return self.fast or find_encoder(self.model).host
+
+    @cached_property
+    def fast(self) -> EightBitHost | None:
+        """The host in 8 bits, if it is wanted and possible."""
+        return eight_bit_host(find_encoder(self.model).host, self.precision)
 
     @cached_property
     def frame(self) -> Frame:
@@ -139,7 +146,7 @@ class QaModel:
     @property
     def windows(self) -> WindowReader:
         """The same model on windows, for the second look."""
-        return WindowReader(self.model, self.frame, self.config.window, self.settings.longest_answer)
+        return WindowReader(self.model, self.frame, self.config.window, self.settings.longest_answer, self.fast)
 
     @cached_property
     def clauses(self) -> frozenset[tuple[int, ...]]:
@@ -151,11 +158,11 @@ class QaModel:
         calibration."""
         return self.settings.clause_calibration is not None and tuple(question.tolist()) in self.clauses
 
-    def looks_for(self, question: Ints, n: int) -> Looks:
-        """How many second looks a question gets in a document of n tokens."""
+    def looks_for(self, question: Ints, n: int, top: int = 1) -> Looks:
+        """How many second looks a question with `top` answers gets in a document of n tokens."""
         most = self.settings.second_looks
         if self.knows(question):
-            return for_clauses(most)
+            return for_clauses(most, top > 1)
         return for_short_texts(most) if n <= most * self.config.window else Looks(most)
 
     def is_short(self, n: int) -> bool:
@@ -283,7 +290,7 @@ class QaModel:
         waiting = [question for question, starts in zip(questions, whole, strict=True) if not starts]
         asked = Asked((), (), 0)
         if waiting:
-            asked = self.by_tree(self.read([ids]) if tree is None else tree, ids, waiting, most, blank, watch, progress)
+            asked = self.by_tree(self.read([ids]) if tree is None else tree, ids, waiting, top, blank, watch, progress)
         if not any(whole):
             return asked
         rooms = [room_for_passage(question, self.windows) for question in questions]
@@ -302,14 +309,14 @@ class QaModel:
         tree: SegmentTree,
         ids: Ints,
         questions: Sequence[Ints],
-        most: int,
+        top: int,
         blank: Bools | None,
         watch: Watch | None,
         progress: Progress,
     ) -> Asked:
         """The best spans of a text of any length: the tree finds passages, which are then read."""
         seen = Seen(watch)
-        settings = self.settings
+        settings, most = self.settings, max(self.settings.candidates, top)
 
         def first_reading(batch: Sequence[Ints]) -> FirstReading:
             logits = self.logits(tree, [len(ids)], batch, watch=seen)
@@ -322,7 +329,7 @@ class QaModel:
 
         size = sum(part.nbytes for part in (tree.means, *tree.differences))
         at_a_time = max(1, ASKED_AT_ONCE.get(self.device.type, 0) // max(size, 1))
-        found, passages = self.in_two_readings(first_reading, at_a_time, ids, questions, most, blank, progress)
+        found, passages = self.in_two_readings(first_reading, at_a_time, ids, questions, top, blank, progress)
         return Asked(found, seen.all_rows, passages)
 
     def in_two_readings(
@@ -331,11 +338,11 @@ class QaModel:
         at_a_time: int,
         ids: Ints,
         questions: Sequence[Ints],
-        most: int,
+        top: int,
         blank: Bools | None = None,
         progress: Progress = no_progress,
     ) -> tuple[tuple[tuple[Found, ...], ...], int]:
-        """At most `most` spans for each question, and the number of second looks.
+        """At least `top` spans for each question, if there are as many, and the number of second looks.
 
         `first_reading` asks a batch of questions; a model with second looks then reads the passages found again.
         """
@@ -343,20 +350,20 @@ class QaModel:
         passages = 0
         for first in range(0, len(questions), at_a_time):
             batch = questions[first : first + at_a_time]
-            spans, number = self.second_look(ids, batch, first_reading(batch), most, blank)
+            spans, number = self.second_look(ids, batch, first_reading(batch), top, blank)
             passages += number
             found += map(tuple, spans)
             progress(len(found), len(questions))
         return tuple(found), passages
 
     def second_look(
-        self, ids: Ints, batch: Sequence[Ints], first: FirstReading, most: int, blank: Bools | None
+        self, ids: Ints, batch: Sequence[Ints], first: FirstReading, top: int, blank: Bools | None
     ) -> tuple[list[list[Found]], int]:
         """What follows the first reading of a batch: the best spans, and the number of passages read again."""
         if not self.settings.second_looks:
             return first.spans, 0
-        matches = best_matches(ids, batch, self.settings.matches)
-        looks = [self.looks_for(question, len(ids)) for question in batch]
+        matches, most = best_matches(ids, batch, self.settings.matches), max(self.settings.candidates, top)
+        looks = [self.looks_for(question, len(ids), top) for question in batch]
         return look_again(self.windows, ids, batch, *first, matches, looks, most, blank)
 
 

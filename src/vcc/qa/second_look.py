@@ -6,7 +6,7 @@ a passage shares with the question (`vcc.qa.words`); the second look finds the e
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 import numpy as np
@@ -23,39 +23,42 @@ BEHIND = 8.0  # and spans whose score is this far below "no answer"
 
 @dataclass(frozen=True)
 class Looks:
-    """The number of passages read again for a question, decided by the lead over "no answer" of the best span in the
-    first reading, and then of the best span in the passages."""
+    """When to stop reading passages again for a question: they are read one by one, best first, until a rule says that
+    further ones will not change the answer. A lead is that over "no answer"."""
 
     most: int
-    few: int = 3  # passages at first
-    one_below: float = -math.inf  # below this lead in the first reading: only one passage at first
-    none_below: float = -math.inf  # below this lead: none
-    hopeless: float = -6.0  # stop after the first passages if the lead is below this
-    clear: float = 8.0  # or if it is above this
+    few: int = 3  # passages that are read even if they are hopeless
+    one_below: float = -math.inf  # below this lead in the first reading: only one of them
+    none_below: float = -math.inf  # below this lead in the first reading: no passage at all
+    hopeless: float = -6.0  # stop after these few passages if their best lead is below this
+    clear: float = 8.0  # stop after the first passage if the best lead is above this
+    still_clear: float = 8.0  # after further passages the bar sinks by 2 each, down to this
     weak: bool = False  # whether passages with little evidence are read too
     share: float = 1.0  # of the room in a window that a passage fills
 
-    def rounds(self, found: Sequence[Found]) -> tuple[int, int, int]:
-        """The number of passages in each round; a later round is read only while the question is undecided."""
-        lead = found[0].score if found else 0.0
+    def undecided(self, first: Sequence[Found], found: Sequence[Found], read: int) -> bool:
+        """Whether to read another passage, after the spans of the first reading and those in `read` passages."""
+        lead = first[0].score if first else 0.0
         if lead < self.none_below:
-            return 0, 0, 0
-        return (1, self.few - 1, self.most) if lead < self.one_below else (self.few, self.most, 0)
-
-    def undecided(self, found: Sequence[Found]) -> bool:
-        """Whether more passages may change the answer."""
-        return not found or self.hopeless < max(span.score for span in found) < self.clear
+            return False
+        if not found:
+            return True
+        best = max(span.score for span in found)
+        few = 1 if lead < self.one_below else self.few
+        clear = max(self.clear - 2.0 * (read - 1), self.still_clear)
+        return best < clear and (read < few or best > self.hopeless)
 
 
 def for_short_texts(most: int) -> Looks:
     """For a text that a few more passages cover: reading the rest costs little."""
-    return Looks(most, 6, weak=True)
+    return Looks(most, 6, still_clear=4.0, weak=True)
 
 
-def for_clauses(most: int) -> Looks:
-    """For questions that the model was trained on: its first reading recognises well if there is no answer, and a
-    contract often has a clause at several places."""
-    return Looks(min(most, 6), 2, one_below=-5.0, none_below=-9.0, hopeless=0.0, clear=math.inf)
+def for_clauses(most: int, several: bool = True) -> Looks:
+    """For questions that the model was trained on: its first reading recognises well if there is no answer. A contract
+    often has a clause at several places, so if `several` answers are wanted, a clear one does not end the search."""
+    search = Looks(min(most, 6), 2, one_below=-5.0, none_below=-9.0, hopeless=0.0, still_clear=4.0)
+    return replace(search, clear=math.inf) if several else search
 
 
 def best_nodes(cut: Cut, tree: SegmentTree, places: Ints, top: int) -> list[list[ScoredSpan]]:
@@ -133,13 +136,15 @@ def look_again(
     ]
     better: list[list[Found]] = [[] for _ in questions]
     number = 0  # of passages read
-    rounds = [own.rounds(found) for own, found in zip(looks, spans, strict=True)]
-    for some in zip(*rounds, strict=True):
-        chosen = [ChosenPassage(i, start) for i, starts in enumerate(waiting) for start in starts[: some[i]]]
+    for read in range(max(map(len, waiting), default=0)):
+        chosen = [
+            ChosenPassage(i, starts[read])
+            for i, (starts, own) in enumerate(zip(waiting, looks, strict=True))
+            if read < len(starts) and own.undecided(spans[i], better[i], read)
+        ]
         if not chosen:
-            continue
+            break
         for i, found in enumerate(windows.look(ids, questions, chosen, rooms, top, blank)):
             better[i] += found
-            waiting[i] = waiting[i][some[i] :] if looks[i].undecided(better[i]) else []
         number += len(chosen)
     return [without_overlaps(new or old, top) for new, old in zip(better, spans, strict=True)], number

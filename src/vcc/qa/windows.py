@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vcc.core.rows import Rows
 from vcc.data.answers import ScoredSpan, span_table
 from vcc.data.collate import NULL_POSITION
 from vcc.data.features import Frame
@@ -73,12 +74,21 @@ def token_types(config: Any, types: Tensor) -> dict[str, Tensor]:
     return {"token_type_ids": types} if getattr(config, "type_vocab_size", 1) > 1 else {}
 
 
-def window_logits(model: Any, given: Batch) -> Tensor:
-    """Start and end logits (W, n, 2): "no answer" at place 0, the CLS token; -inf outside the passages."""
+def window_logits(model: Any, given: Batch, host: Any = None) -> Tensor:
+    """Start and end logits (W, n, 2): "no answer" at place 0, the CLS token; -inf outside the passages.
+
+    `host` runs the layers instead of the model's own forward, if it is given.
+    """
     device = model.device
     types = token_types(model.config, given.types.to(device))
-    out = model(input_ids=given.ids.to(device), attention_mask=given.mask.to(device), **types)
-    logits = torch.stack([out.start_logits, out.end_logits], -1).float()
+    if host is None:
+        out = model(input_ids=given.ids.to(device), attention_mask=given.mask.to(device), **types)
+        logits = torch.stack([out.start_logits, out.end_logits], -1).float()
+    else:
+        rows = Rows(host.embed({"input_ids": given.ids, **types}, None), given.mask, torch.zeros_like(given.ids))
+        for index in range(host.num_layers):
+            rows = rows.with_hidden(host.layer(index, rows, consecutive=True))
+        logits = model.qa_outputs(host.finish(rows.hidden)).float()
     place = torch.arange(logits.shape[1], device=device)
     outside = (place < given.first.to(device)[:, None]) | (place >= given.end.to(device)[:, None])
     outside[:, NULL_POSITION] = False
@@ -109,6 +119,7 @@ class WindowReader:
     frame: Frame
     size: int  # tokens of a window
     longest_answer: int  # tokens
+    host: Any = None  # runs the layers, if the model's own forward does not
 
     def look(
         self,
@@ -128,7 +139,7 @@ class WindowReader:
         for at in range(0, len(chosen), at_once):
             some = chosen[at : at + at_once]
             given = batch([(questions[i], ids[start : start + rooms[i]]) for i, start in some], self.frame)
-            logits, first = window_logits(self.model, given), given.first.tolist()
+            logits, first = window_logits(self.model, given, self.host), given.first.tolist()
             if blank is not None:
                 hidden = np.zeros(logits.shape[:2], bool)
                 for row, a, (i, start) in zip(hidden, first, some, strict=True):

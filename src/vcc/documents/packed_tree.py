@@ -1,0 +1,100 @@
+"""A document's tree in 6 bits a number: a fifth of the memory and disk space of 32 bits.
+
+Each vector is stored as shares of its largest number, which is kept beside it. Counts and positions follow from the
+length. Packing what was unpacked gives the same bits, so an index answers alike before and after it was stored.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from vcc.core.rows import Rows
+from vcc.core.tree import SegmentTree, build_tree, check_scales, tree_from_parts, tree_parts
+
+LEVELS = 31  # on either side of 0
+AT_ONCE = 2**14  # vectors packed or unpacked at a time
+STEPS = ".steps"  # of a part, behind its name
+
+
+def pack(vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """Vectors (n, D) in 6 bits a number (n, 3 * ceil(D / 4)), and the step between two levels of each (n,)."""
+    packed = [_pack(some) for some in vectors.split(AT_ONCE)]
+    return torch.cat([values for values, _ in packed]), torch.cat([steps for _, steps in packed])
+
+
+def _pack(vectors: Tensor) -> tuple[Tensor, Tensor]:
+    vectors = vectors.float()
+    steps = vectors.abs().amax(1) / LEVELS
+    shares = vectors / torch.where(steps > 0, steps, 1)[:, None]
+    values = F.pad(shares.round_().add_(LEVELS + 1).to(torch.uint8), (0, -vectors.shape[1] % 4))
+    a, b, c, d = values.unflatten(1, (-1, 4)).unbind(2)
+    return torch.stack([a | b << 6, b >> 2 | c << 4, c >> 4 | d << 2], 2).flatten(
+        1
+    ), steps  # shifts drop what is beyond
+
+
+def unpack(values: Tensor, steps: Tensor, width: int) -> Tensor:
+    """The inverse of `pack`, up to rounding: (n, D) in 32 bits."""
+    vectors = torch.empty(len(values), width)
+    for first in range(0, len(values), AT_ONCE):
+        some = slice(first, first + AT_ONCE)
+        x, y, z = values[some].unflatten(1, (-1, 3)).unbind(2)
+        four = torch.stack([x & 63, (x >> 6 | y << 2) & 63, (y >> 4 | z << 4) & 63, z >> 2], 2).flatten(1)
+        torch.mul(four[:, :width].float().sub_(LEVELS + 1), steps[some, None], out=vectors[some])
+    return vectors
+
+
+@dataclass(frozen=True, eq=False)
+class PackedTree:
+    """The tree of one document of single tokens."""
+
+    scales: tuple[int, ...]
+    length: int
+    width: int  # numbers of a vector
+    parts: Mapping[str, Tensor]  # by the names of `tree_parts`: values, and their steps
+
+    def __post_init__(self) -> None:
+        """Raise a ValueError for parts that do not fit scales, length and width."""
+        check_scales(self.scales)
+        names = ["means", *(f"differences.{depth}" for depth in range(len(self.scales) - 1))]
+        if set(self.parts) != {*names, *(name + STEPS for name in names)}:
+            raise ValueError(f"parts {sorted(self.parts)} do not fit the scales {self.scales}")
+        roots = -(-self.length // self.scales[0])
+        for name, scale in zip(names, self.scales, strict=True):
+            rows = roots * self.scales[0] // scale
+            found = tuple(self.parts[name].shape), tuple(self.parts[name + STEPS].shape)
+            if found != ((rows, 3 * -(-self.width // 4)), (rows,)):
+                raise ValueError(f"{name} has shapes {found}: they do not fit {self.length} rows of {self.width}")
+
+    @classmethod
+    def of(cls, trees: Iterable[SegmentTree]) -> "PackedTree":
+        """Join the trees of consecutive pieces of a document; all but the last have whole coarsest nodes."""
+        found: dict[str, list[Tensor]] = {}
+        scales, length, width = (1,), 0, 0
+        for tree in trees:
+            scales, length, width = tree.scales, length + tree.length, tree.means.shape[2]
+            for name, part in vectors_of_tree(tree).items():
+                values, steps = pack(part[0].cpu())
+                found.setdefault(name, []).append(values)
+                found.setdefault(name + STEPS, []).append(steps)
+        return cls(scales, length, width, {name: torch.cat(parts) for name, parts in found.items()})
+
+    def tree(self, device: torch.device | str = "cpu") -> SegmentTree:
+        """The tree in 32 bits."""
+        places = torch.arange(self.length)[None]
+        empty = build_tree(
+            Rows(torch.empty(1, self.length, 0), torch.ones(1, self.length), places.float()), self.scales
+        )
+        vectors = {
+            name: unpack(self.parts[name], self.parts[name + STEPS], self.width)[None]
+            for name in vectors_of_tree(empty)
+        }
+        parts = {name: part.to(device) for name, part in (tree_parts(empty) | vectors).items()}
+        return tree_from_parts(self.scales, self.length, parts)
+
+
+def vectors_of_tree(tree: SegmentTree) -> dict[str, Tensor]:
+    return {name: part for name, part in tree_parts(tree).items() if part.dim() == 3}

@@ -1,0 +1,178 @@
+"""BERT's layers with their matrix products in 8 bits, for CPUs that have instructions for it.
+
+Weights are rounded once, per output feature. Inputs are rounded in each product, per text: a text gives the same
+numbers alone and in a batch, and padding is left out. Attention, norms and sums stay in 32 bits, and so do the scores
+that choose a cut. The kernels are oneDNN's, as torch's own compiler calls them: no further package is needed.
+Elsewhere, and with gradients, the plain host runs.
+"""
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers.activations import GELUActivation
+
+from vcc.attention.attend import attend
+from vcc.attention.scoring import Scoring
+from vcc.core.rows import Rows
+from vcc.errors import UsageError
+from vcc.hosts.families.bert import BertHost
+from vcc.hosts.families.host import merge_heads, split_heads
+
+SETTING = "VCC_PRECISION"
+PRECISIONS = ("auto", "float32", "int8")
+LEVELS = 255  # of an input; weights have 127 on either side of 0
+SMOOTHING = 0.5  # the share of a feature's size that is moved into the weights, as an exponent
+CLOSE = 0.05  # the largest relative error of a product that is taken for rounding
+
+
+class Rounded(NamedTuple):
+    """Numbers (n, D) in 8 bits: step * (values - zero)."""
+
+    values: Tensor
+    step: float
+    zero: int
+
+
+def rounded(hidden: Tensor) -> Rounded:
+    """Round hidden states (n, D) to steps that cover their range and 0."""
+    low, high = (float(bound) for bound in hidden.aminmax())
+    low, high = min(low, 0.0), max(high, 0.0)
+    step = max(high - low, 1e-20) / LEVELS
+    zero = round(-low / step)
+    values = hidden.mul(1 / step).add_(zero + 0.5).clamp_(0, LEVELS + 0.5)  # conversion cuts the fraction off
+    return Rounded(values.to(torch.uint8), step, zero)
+
+
+class EightBitLinear:
+    """A linear layer, or several side by side, with weights in 8 bits.
+
+    Where its input comes from a layer norm (`after`), some features are far larger than the others, which would share
+    few of the steps. The norm's weights say which: their size is moved from the input into the weights, in part.
+    """
+
+    def __init__(self, *parts: nn.Linear, after: nn.LayerNorm | None = None) -> None:
+        weight = torch.cat([part.weight.detach().float() for part in parts])
+        self.bias = torch.cat([part.bias.detach().float() for part in parts])
+        self.shrink: Tensor | None = None  # (D,) what an input is multiplied by
+        if after is not None:
+            sizes = 3 * after.weight.detach().abs() + after.bias.detach().abs()
+            sizes = (sizes / sizes.mean()).clamp(min=1e-3) ** SMOOTHING
+            self.shrink, weight = 1 / sizes, weight * sizes
+        self.steps = weight.abs().amax(1).clamp(min=1e-20) / 127
+        self.zeros = torch.zeros(len(weight), dtype=torch.int32)
+        values = (weight / self.steps[:, None]).round().to(torch.int8)
+        self.packed = torch.ops.onednn.qlinear_prepack(values, None)
+
+    def __call__(self, hidden: Tensor, then: str = "none") -> Tensor:
+        """(n, D) -> (n, E) in 32 bits; `then` may be "gelu"."""
+        given = rounded(hidden if self.shrink is None else hidden * self.shrink)
+        return torch.ops.onednn.qlinear_pointwise(
+            given.values, given.step, given.zero, self.packed, self.steps, self.zeros, self.bias,
+            1.0, 0, torch.float32, then, [], "none" if then == "gelu" else "",
+        )  # fmt: skip
+
+
+class EightBitLayer:
+    """One of BERT's layers; its input comes from the layer norm `before`, if any."""
+
+    def __init__(self, layer: Any, before: nn.LayerNorm | None) -> None:
+        attention = layer.attention.self
+        self.head_size = attention.attention_head_size
+        self.first_norm, self.second_norm = layer.attention.output.LayerNorm, layer.output.LayerNorm
+        self.projections = EightBitLinear(attention.query, attention.key, attention.value, after=before)
+        self.output = EightBitLinear(layer.attention.output.dense)
+        self.widen = EightBitLinear(layer.intermediate.dense, after=self.first_norm)
+        self.narrow = EightBitLinear(layer.output.dense)
+
+    def __call__(self, rows: Rows, single: bool) -> Tensor:
+        """The hidden states (1, n, D) of one text after this layer; `single`: every row is one token, no padding."""
+        hidden = rows.hidden[0]
+        parts = self.projections(hidden)[None].chunk(3, -1)
+        q, k, v = (split_heads(part, self.head_size) for part in parts)
+        attended = F.scaled_dot_product_attention(q, k, v) if single else attend(q, k, v, rows, Scoring())
+        hidden = self.first_norm(self.output(merge_heads(attended)[0]).add_(hidden))
+        return self.second_norm(self.narrow(self.widen(hidden, "gelu")).add_(hidden))[None]
+
+
+@dataclass(frozen=True)
+class EightBitHost(BertHost):
+    """BERT with matrix products in 8 bits, without gradients."""
+
+    @cached_property
+    def packed(self) -> tuple[EightBitLayer, ...]:
+        projected = "embeddings_project" in self.model._modules  # ELECTRA
+        first = None if projected else self.model.embeddings.LayerNorm
+        norms = [first, *(layer.output.LayerNorm for layer in self.layers)]
+        return tuple(map(EightBitLayer, self.layers, norms))
+
+    def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
+        if torch.is_grad_enabled() or not rows.hidden.numel():
+            return super().layer(index, rows, consecutive)
+        after = torch.zeros_like(rows.hidden)
+        for number, real in enumerate(rows.counts > 0):
+            one = slice(number, number + 1)
+            single = consecutive and bool(real.all())
+            end = len(real)
+            if consecutive and not single and (end := int(real.sum())):
+                single = bool(real[:end].all())  # padding is at the end
+                end = end if single else len(real)
+            if end:
+                some = Rows(rows.hidden[one, :end], rows.counts[one, :end], rows.positions[one, :end])
+                after[one, :end] = self.packed[index](some, single)
+        return after
+
+
+def wanted_precision() -> str:
+    """The setting in the environment: "auto" (8 bits where they are faster), "float32" or "int8"."""
+    wanted = os.environ.get(SETTING, "auto")
+    if wanted not in PRECISIONS:
+        raise UsageError(f"{SETTING} is {wanted!r}: it must be one of {', '.join(PRECISIONS)}")
+    return wanted
+
+
+def eight_bit_host(host: Any, wanted: str = "auto") -> EightBitHost | None:
+    """The same model in 8 bits, if it has such layers and this machine is fast at them; None otherwise.
+
+    With "int8", the speed does not matter.
+    """
+    if wanted == "float32" or not has_such_layers(host) or (wanted == "auto" and not fast_here()):
+        return None
+    made = EightBitHost(host.model, host.family)
+    return made if works(made) else None
+
+
+def has_such_layers(host: Any) -> bool:
+    """Whether a host is that of a plain BERT in 32 bits on a CPU, with GELU between its feed-forward layers."""
+    if type(host) is not BertHost or host.family.pre_norm or host.training:
+        return False
+    first = host.layers[0]
+    linear = all(type(one) is nn.Linear for one in first.modules() if isinstance(one, nn.Linear))
+    weight = first.output.dense.weight
+    return (
+        linear
+        and isinstance(first.intermediate.intermediate_act_fn, GELUActivation | nn.GELU)
+        and weight.dtype == torch.float32
+        and weight.device.type == "cpu"
+    )
+
+
+def fast_here() -> bool:
+    """Whether the processor adds up products of 8 bits in 32 (VNNI). Older ones add them in 16, which can overflow."""
+    return bool(torch.backends.mkldnn.is_available() and getattr(torch.cpu, "_is_vnni_supported", bool)())
+
+
+@torch.inference_mode()
+def works(host: EightBitHost) -> bool:
+    """Whether this build of torch has the kernels, and they give what the plain product gives up to rounding."""
+    try:
+        exact = host.layers[0].output.dense
+        given = torch.linspace(-1, 1, 8 * exact.in_features).sin().view(8, -1)
+        found, expected = EightBitLinear(exact)(given), exact(given)
+        return bool((found - expected).norm() <= CLOSE * expected.norm())
+    except (RuntimeError, AttributeError, NotImplementedError, TypeError):
+        return False
