@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from vcc.config import VccConfig
+from vcc.hosts.card import Carded
 from vcc.hosts.forward.reports import LayerReport
 from vcc.hosts.forward.request import LongInput
 from vcc.hosts.made_classes import CLASSES, change_class
@@ -46,7 +47,7 @@ class EncoderState:
         self.inputs_compressed += compressed
 
 
-class Wrapped:
+class Wrapped(Carded):
     """Any wrapped model: it has settings and reports of its layers."""
 
     hf_class: ClassVar[Any]
