@@ -3,8 +3,8 @@
     python docs/site/numbers.py            # lists what disagrees
     python docs/site/numbers.py --write    # writes the values into every page, docs/numbers.md and the model card
 
-To change a number, change its value (and the commit) in numbers.json, and write. A place is a page and a piece of its text,
-in which {name} stands for a number; line breaks do not matter.
+To change a number, change its value (and the commit) in numbers.json, and write. A place is a page and a piece of its
+text, in which {name} stands for a number; line breaks do not matter.
 """
 
 import argparse
@@ -18,6 +18,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "docs" / "numbers.json"
 CARD = "src/vcc/model/README.md"
+HEAD = """# Numbers
+
+Every number of the README and of the model card, with the command that measures it and the commit that recorded it.
+Made by `python docs/site/numbers.py --write` from numbers.json; a test compares all pages with it.
+"""
 NUMBER = r"\d[\d.,]*(?: (?:/|to) \d[\d.,]*)?"
 
 
@@ -57,15 +62,7 @@ def pages(source: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def overview(source: dict[str, Any]) -> str:
-    lines = [
-        "# Numbers",
-        "",
-        "Every number of the README and of the model card, with the command that measures it and the commit that",
-    ]
-    lines += [
-        "recorded it. Made by `python docs/site/numbers.py --write` from numbers.json; a test compares all pages with it.",
-        "",
-    ]
+    lines = [HEAD]
     for run in source["runs"]:
         where = f"{source['machines'][run['machine']]}; commit {run['commit']}; more in [{run['page']}]({run['page']})"
         lines += [f"## {run['what']}", "", f"    {run['command']}", "", f"On {where}.", "", "| | |", "|---|---|"]
