@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help test check test-gpu lint types unit demo demo-core test-deep test-faults test-hostile test-browser test-fleet test-ray bench bench-core bench-serve clean docs dist test-wheel check-oldest test-container
+.PHONY: help test check test-gpu lint types unit demo demo-core test-deep test-faults test-hostile test-browser test-fleet test-ray bench bench-core bench-serve clean docs test-docs dist test-wheel check-oldest test-container
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -109,6 +109,9 @@ bench-core: $(READY) ## Cost of the tree by sequence length, 4K to 1M tokens (mi
 docs: $(READY) ## Build the site into out/site; a warning or a dead link is an error
 	@$(PIP) -c constraints.txt -e '.[docs]'
 	@$(BIN)/python docs/site/build.py
+
+test-docs: $(READY) ## Run the code of every page and notebook (minutes)
+	@$(BIN)/python -m pytest -m "" tests/test_snippets.py tests/test_notebooks.py tests/test_readme.py tests/test_numbers.py -rs
 
 dist: $(READY) ## Build wheel and sdist of the last commit into dist/
 	@rm -rf dist out/clean && mkdir -p dist out/clean

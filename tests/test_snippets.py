@@ -6,6 +6,7 @@ except where a page lists alternatives. New blocks are found by themselves.
 
 import re
 import shlex
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,10 @@ DOWNLOADS = {
     "HuggingFaceTB/SmolLM2-135M-Instruct": "LlamaForCausalLM",
     '"roberta-base"': "BertForSequenceClassification",
 }
+SLOW = (
+    "service.md",
+    *(f"tutorials/{name}.md" for name in ("folder", "cluster", "service", "encoder")),
+)  # make test-docs
 BEFORE = {  # what a page takes for granted
     "decoders.md": "name = 'HuggingFaceTB/SmolLM2-135M-Instruct'; import torch\n"
     "ids = question_ids = torch.arange(5, 90)[None]; inputs = {'input_ids': ids}\n",
@@ -86,14 +91,14 @@ def programs() -> Iterator[Any]:
                 (key,) = [key for key in SAID if key in block[1]]
                 yield pytest.param(name, key, [block], id=key)
         else:
-            yield pytest.param(name, name, blocks, id=name)
+            yield pytest.param(name, name, blocks, id=name, marks=pytest.mark.slow if name in SLOW else ())
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What the blocks open: a piece of the contract, which two cores read in a second."""
     law = next(line for line in CONTRACT.splitlines() if "Governing law." in line)
-    lines = [law[start : start + 80] for start in range(0, len(law), 80)]
+    lines = textwrap.wrap(law, 80)
     (tmp_path / "contracts").mkdir()
     for place in ("contract.pdf", "contracts/contract.pdf"):
         (tmp_path / place).write_bytes(pdf_bytes([["A contract."], lines]))
@@ -112,7 +117,8 @@ def tiny(folder: Path, kind: str) -> str:
     sizes: Any = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
     config = LlamaConfig if kind.startswith("Llama") else BertConfig
     getattr(transformers, kind)(config(vocab_size=30522, **sizes)).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(ROOT / "src" / "vcc" / "model").save_pretrained(folder)
+    inputs = ["input_ids", "attention_mask"] + ["token_type_ids"] * kind.startswith("Bert")
+    AutoTokenizer.from_pretrained(ROOT / "src" / "vcc" / "model", model_input_names=inputs).save_pretrained(folder)
     return str(folder)
 
 
