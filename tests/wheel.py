@@ -1,6 +1,6 @@
 """Use a wheel as a stranger would: in an empty environment, in an empty folder, with no checkout on the path.
 
-    python tests/wheel.py dist/vcc_transformers-1.0.0-py3-none-any.whl [--keep FOLDER]
+    python tests/wheel.py dist/vcc_transformers-1.0.0-py3-none-any.whl [--pip "uv pip"]
 
 The interpreter that runs this file gets the wheel: first without extras (what is missing names its extra), then with
 `serve` and `mcp`. It prints sizes and times, and ends with an error at the first thing that does not work. Standard
@@ -44,7 +44,8 @@ print(type(AutoModelForQuestionAnswering.from_pretrained("wrapped")).__name__, v
 class Installed:
     """An environment with the wheel, and commands that run in an empty folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, pip: list[str]) -> None:
+        self.pip = pip
         self.bin, self.work = folder / "env" / "bin", folder / "work"
         venv.create(folder / "env", with_pip=True)
         self.work.mkdir()
@@ -52,7 +53,7 @@ class Installed:
         self.environment = {**kept, "XDG_CACHE_HOME": str(folder / "cache"), "HF_HUB_OFFLINE": "1"}
 
     def command(self, *words: str) -> list[str]:
-        return [str(self.bin / words[0]), *words[1:]]
+        return [words[0] if words[0] in self.pip else str(self.bin / words[0]), *words[1:]]
 
     def run(self, *words: str, code: int = 0) -> str:
         """What a command prints that must end with this code: its output, or its errors where it must fail."""
@@ -66,7 +67,10 @@ class Installed:
         return subprocess.Popen(self.command(*words), cwd=self.work, env=self.environment, **pipes)
 
     def install(self, *what: str) -> None:
-        self.run("python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *what)
+        if self.pip:
+            self.run(*self.pip, "install", "--quiet", "--python", str(self.bin / "python"), *what)
+        else:
+            self.run("python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *what)
 
     def packages(self) -> str:
         """How many packages there are, and their size."""
@@ -144,14 +148,14 @@ def mcp(installed: Installed) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("wheel", type=Path)
-    parser.add_argument("--keep", type=Path, help="an empty folder for the environment; else a temporary one")
+    parser.add_argument("--pip", default="", help="another installer, such as 'uv pip'; it must be on the path")
     given = parser.parse_args()
     wheel: Path = given.wheel.resolve()
     size = wheel.stat().st_size
     print(f"{wheel.name}: {size / 1e6:.1f} MB; Python {sys.version.split()[0]}")
     need(size < LIMIT, f"a wheel of {size / 1e6:.1f} MB: it must be under {LIMIT / 1e6:.0f} MB")
     with tempfile.TemporaryDirectory() as temporary:
-        installed = Installed(given.keep or Path(temporary))
+        installed = Installed(Path(temporary), given.pip.split())
         (installed.work / "contract.txt").write_bytes((ROOT / "examples" / "contract.txt").read_bytes())
         constraints = ["-c", str(ROOT / "constraints.txt")]
         torch = next(line for line in constraints_of(ROOT / "constraints.txt") if line.startswith("torch=="))
