@@ -105,9 +105,12 @@ bench: $(READY) ## Speed and memory of VCC and dense models
 bench-core: $(READY) ## Cost of the tree by sequence length, 4K to 1M tokens (minutes, CPU)
 	@$(BIN)/python benchmarks/core.py
 
-# Releases. The site is built without network: its tools are the extra `docs`.
-docs: $(READY) ## Build the site into out/site; a warning or a dead link is an error
-	@$(PIP) -c constraints.txt -e '.[docs]'
+# Releases. The tools of the site (the extra `docs`) are installed once; building it needs no network.
+$(VENV)/.docs: $(READY)
+	@$(PIP) -c constraints.txt zensical mkdocstrings-python
+	@touch $@
+
+docs: $(VENV)/.docs ## Build the site into out/site; a warning or a dead link is an error
 	@$(BIN)/python docs/site/build.py
 
 test-docs: $(READY) ## Run the code of every page and notebook (minutes)
