@@ -100,8 +100,8 @@ def ask(installed: Installed) -> str:
 
 
 def review(installed: Installed) -> str:
-    (installed.work / "own.txt").write_text(f"{LAW}\nWhen does it end?\n")
-    installed.run("vcc", "review", "contract.txt", "--questions", "own.txt", "--out", "review.csv")
+    (installed.work / "own.yaml").write_text(f"- {LAW}\n- When does it end?\n")
+    installed.run("vcc", "review", "contract.txt", "--questions", "own.yaml", "--out", "review.csv")
     return need("New Hampshire" in (installed.work / "review.csv").read_text(), "review.csv")
 
 
