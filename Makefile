@@ -6,10 +6,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help test check test-gpu lint types unit demo demo-core test-deep test-faults test-hostile test-browser test-fleet test-ray bench bench-core bench-serve clean
+.PHONY: help test check test-gpu lint types unit demo demo-core test-deep test-faults test-hostile test-browser test-fleet test-ray bench bench-core bench-serve clean docs test-docs dist test-wheel check-oldest test-container
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+PIP = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
 # Reinstalled only when dependencies change. torch comes first, with its exact version: a range would install the newest
 # build and its dependencies. Bytecode is compiled at the end, on all cores: pip uses one, and without write access every
@@ -105,6 +107,39 @@ bench: $(READY) ## Speed and memory of VCC and dense models
 bench-core: $(READY) ## Cost of the tree by sequence length, 4K to 1M tokens (minutes, CPU)
 	@$(BIN)/python benchmarks/core.py
 
+# Releases. The tools of the site (the extra `docs`) are installed once; building it needs no network.
+$(VENV)/.docs: $(READY)
+	@$(PIP) -c constraints.txt zensical mkdocstrings-python
+	@touch $@
+
+docs: $(VENV)/.docs ## Build the site into out/site; a warning or a dead link is an error
+	@$(BIN)/python docs/site/build.py
+
+test-docs: $(READY) ## Run the code of every page and notebook (minutes)
+	@$(BIN)/python -m pytest -m "" tests/test_snippets.py tests/test_notebooks.py tests/test_readme.py tests/test_numbers.py -rs
+
+dist: $(READY) ## Build wheel and sdist of the last commit into dist/
+	@rm -rf dist out/clean && mkdir -p dist out/clean
+	@git archive HEAD | tar -x -C out/clean
+	@$(PIP) -c constraints.txt build
+	@$(BIN)/python -m build --outdir dist out/clean > out/build.log || { cat out/build.log; exit 1; }
+	@ls -l dist
+
+# PYTHON is the interpreter that gets the wheel: make test-wheel PYTHON=python3.14
+test-wheel: ## Install dist/*.whl into an empty environment and use it: ask, review, wrap, serve, mcp (minutes)
+	@test -n "$$(ls dist/*.whl 2> /dev/null)" || $(MAKE) --no-print-directory dist
+	@$(PYTHON) tests/wheel.py dist/*.whl
+
+OLDEST := .venv-oldest
+check-oldest: ## `make check` with the oldest supported packages, in .venv-oldest (minutes)
+	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
+	@$(subst $(BIN),$(OLDEST)/bin,$(PIP)) $$(grep '^torch==' constraints-oldest.txt) -c constraints-oldest.txt
+	@$(subst $(BIN),$(OLDEST)/bin,$(PIP)) -c constraints-oldest.txt -e '.[all,dev]'
+	@OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -n $(PROCESSES) --dist loadfile tests/core tests/hosts tests/qa tests/documents
+
+test-container: ## Build the image, run it read-only as nobody, and wait until it is healthy (needs docker)
+	@tests/container.sh $(TORCH_FROM)
+
 clean: ## Remove the environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info
+	rm -rf $(VENV) $(OLDEST) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

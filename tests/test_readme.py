@@ -77,11 +77,12 @@ def test_the_answer_printed_in_the_readme_is_that_of_the_contract() -> None:
 
 
 def test_every_link_of_the_documentation_leads_somewhere() -> None:
-    pages = [ROOT / name for name in ("README.md", "DESIGN.md", "CONTRIBUTING.md", "CHANGELOG.md")]
-    pages += [*(ROOT / "docs").glob("*.md"), ROOT / "examples" / "README.md", BUNDLED / "README.md"]
+    pages = [*ROOT.glob("*.md"), ROOT / "llms.txt", ROOT / "examples" / "README.md", BUNDLED / "README.md"]
+    pages += (ROOT / "docs").rglob("*.md")
     for page in pages:
         for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
             assert "://" in link or (page.parent / link).exists(), f"{page.name}: {link}"
     index = (ROOT / "docs" / "README.md").read_text()
-    for page in (ROOT / "docs").glob("*.md"):
-        assert page.name == "README.md" or f"]({page.name})" in index, f"docs/README.md does not list {page.name}"
+    for page in (ROOT / "docs").rglob("*.md"):
+        place = page.relative_to(ROOT / "docs")
+        assert page.name == "README.md" or f"]({place})" in index, f"docs/README.md does not list {page.name}"

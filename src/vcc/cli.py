@@ -56,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def guarded(work: Callable[[], Any]) -> int:
     """Do the work. User errors print one message; anything else is reported as a bug, with a traceback."""
     from vcc.errors import Failure, UsageError, is_out_of_memory
+    from vcc.extras import how_to_install
 
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a character that the terminal cannot encode must not end a command
@@ -78,6 +79,8 @@ def guarded(work: Callable[[], Any]) -> int:
     except Exception as error:
         if is_out_of_memory(error):
             return fail(f"out of memory: {error}", 1)
+        if isinstance(error, ImportError) and (needed := how_to_install(error)):
+            return fail(needed, 2)
         return fail(bug_report(), 1)
 
 

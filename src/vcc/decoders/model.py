@@ -15,6 +15,7 @@ from vcc.decoders.document import KeptDocument
 from vcc.decoders.interface import with_trees
 from vcc.decoders.open_cache import reading
 from vcc.errors import ModelError, UsageError
+from vcc.hosts.card import Carded
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class TreeReport:
         return self.rows / self.keys if self.keys else 1.0
 
 
-class TreeDecoder:
+class TreeDecoder(Carded):
     """Mixed into Hugging Face's classes with a language modelling head: every new cache is made of trees."""
 
     hf_class: Any

@@ -12,6 +12,7 @@ from torch import Tensor
 from vcc.config import VccConfig
 from vcc.core.cut import Cut
 from vcc.core.tree import SegmentTree
+from vcc.hosts.card import Carded
 from vcc.hosts.forward.reports import LayerReport
 from vcc.hosts.forward.request import LongInput
 from vcc.hosts.made_classes import CLASSES, change_class
@@ -61,7 +62,7 @@ class EncoderState:
         self.inputs_compressed += compressed
 
 
-class Wrapped:
+class Wrapped(Carded):
     """Any wrapped model: it has settings and reports of its layers."""
 
     hf_class: ClassVar[Any]
