@@ -102,7 +102,7 @@ def prestart(layout: SmallLayout) -> None:
         pad_token_id=tokenizer.pad_token_id, bos_token_id=tokenizer.cls_token_id, eos_token_id=tokenizer.sep_token_id,
         type_vocab_size=2,
     )  # fmt: skip
-    model = RobertaPreLayerNormForMaskedLM(config)
+    model: Any = RobertaPreLayerNormForMaskedLM(config)
     model.get_input_embeddings().weight.data.copy_(theirs.get_input_embeddings().weight.data)
     without_attention_dropout(model)
     masked_rows(layout, model, tokenizer, folder, small.prestart_steps, small.prestart_rate)

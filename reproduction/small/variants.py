@@ -15,7 +15,7 @@ from vcc.config import VccConfig
 from vcc.errors import UsageError
 from vcc.hosts import load
 from vcc.hosts.compiled.compile import compile as compile_vcc
-from vcc.hosts.forward.wrapped import Wrapped, state_of
+from vcc.hosts.forward.wrapped import state_of
 from vcc.hosts.wrap import wrap
 from vcc.tasks.paper import paper_recipe
 from vcc.tasks.pretraining import PRETRAININGS
@@ -147,7 +147,7 @@ def make_fast(name: str, model: Any, device: str, compile: bool, vips: int | Non
     chosen = variant(name)
     if chosen.kind == "longformer" and device == "cuda" and chosen.answering.get("flex", True):
         use_flex(model, compile)
-    elif compile and isinstance(model, Wrapped):
+    elif compile and chosen.kind == "vcc":
         compile_vcc(model, whole=False)
         if vips is not None:  # not saved with the model
             state_of(model).settings = replace(model.vcc, max_vips=vips)
