@@ -3,9 +3,9 @@
     python benchmarks/same_answers.py ../before --data DATA --contracts 4 --others 20
 
 Two processes, one for each checkout, read and ask the same validation documents in turn, through `vcc.read` and
-`ask_all`. Printed: how many answers are the same to the last bit, how many best spans are the same, of all questions and
-of those with an answer to show (a score of at least 0.1 at either commit), and the ratio of processor seconds (of both
-in one run, each document by turns).
+`ask_all`. Printed: how many answers are the same to the last bit, how many best spans are the same, of all questions
+and of those with an answer to show (a score of at least 0.1 at either commit), and the ratio of processor seconds (of
+both in one run, each document by turns).
 """
 
 import argparse

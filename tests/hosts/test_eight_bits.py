@@ -107,8 +107,10 @@ def test_only_a_plain_bert_on_a_processor_with_the_instructions_gets_eight_bits(
 
 
 def test_the_setting_is_checked(monkeypatch: Any) -> None:
-    monkeypatch.setenv("VCC_PRECISION", "float32")
+    monkeypatch.delenv("VCC_PRECISION", raising=False)
     assert wanted_precision() == "float32"
+    monkeypatch.setenv("VCC_PRECISION", "auto")
+    assert wanted_precision() == "auto"
     monkeypatch.setenv("VCC_PRECISION", "int4")
     with pytest.raises(UsageError, match="int4"):
         wanted_precision()

@@ -24,7 +24,7 @@ from vcc.hosts.families.bert import BertHost
 from vcc.hosts.families.host import merge_heads, split_heads
 
 SETTING = "VCC_PRECISION"
-PRECISIONS = ("auto", "float32", "int8")
+PRECISIONS = ("float32", "auto", "int8")
 LEVELS = 255  # of an input; weights have 127 on either side of 0
 SMOOTHING = 0.5  # the share of a feature's size that is moved into the weights, as an exponent
 CLOSE = 0.05  # the largest relative error of a product that is taken for rounding
@@ -128,8 +128,8 @@ class EightBitHost(BertHost):
 
 
 def wanted_precision() -> str:
-    """The setting in the environment: "auto" (8 bits where they are faster), "float32" or "int8"."""
-    wanted = os.environ.get(SETTING, "auto")
+    """The setting in the environment: "float32" (the default), "auto" (8 bits where they are faster) or "int8"."""
+    wanted = os.environ.get(SETTING, "float32")
     if wanted not in PRECISIONS:
         raise UsageError(f"{SETTING} is {wanted!r}: it must be one of {', '.join(PRECISIONS)}")
     return wanted
