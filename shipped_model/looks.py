@@ -73,15 +73,13 @@ class Replayed:
 
     def follow(self, looks: Looks, top: int) -> tuple[list[Found], int]:
         """The spans that a rule gives, and the passages it reads."""
-        waiting = self.passages[looks.share][: looks.most]
         better: list[Found] = []
         number = 0
-        for some in looks.rounds(self.first):
-            now, waiting = waiting[:some], waiting[some:]
-            number += len(now)
-            better += [span for spans in now for span in spans]
-            if now and not looks.undecided(better):
+        for spans in self.passages[looks.share][: looks.most]:
+            if not looks.undecided(self.first, better, number):
                 break
+            better += spans
+            number += 1
         return without_overlaps(better or self.first, top), number
 
 
