@@ -29,6 +29,8 @@ class Small:
     pretrain_rate: Annotated[float, "peak learning rate of pretraining"] = 2e-4
     tune_rate: Annotated[float, "peak learning rate on a task"] = 1e-4
     examples: Annotated[int, "validation examples of each task"] = 400
+    cell_seconds: Annotated[float, "seconds of each training of the experiment tasks", FREE] = 14.0
+    longest: Annotated[int, "most tokens of a document in the experiment tasks", FREE] = 65_536
     together: Annotated[int, "concurrent trainings on the device", FREE] = 6
     device: Annotated[Literal["cuda", "cpu"], "device; cuda computes in bf16", FREE] = "cuda"
     loaders: Annotated[int, "processes that prepare batches, per training", FREE] = 2
@@ -42,6 +44,8 @@ class Small:
             least = 0 if field.name in ("loaders", "seed", "start_steps", "pretrain_steps", "answer_steps") else 1
             if isinstance(value, int) and value < least:
                 raise UsageError(f"--{field.name.replace('_', '-')} is {value}: it must be at least {least}")
+        if not self.cell_seconds > 0:
+            raise UsageError(f"--cell-seconds is {self.cell_seconds}: it must be greater than 0")
         if self.batch % self.at_once:
             raise UsageError(f"--batch {self.batch} must be a multiple of --at-once {self.at_once}")
 
