@@ -29,7 +29,7 @@ class Small:
     pretrain_rate: Annotated[float, "peak learning rate of pretraining"] = 2e-4
     tune_rate: Annotated[float, "peak learning rate on a task"] = 1e-4
     examples: Annotated[int, "validation examples of each task"] = 400
-    cell_seconds: Annotated[float, "seconds of each training of the experiment tasks", FREE] = 14.0
+    cell_seconds: Annotated[float, "seconds of each training of the experiment tasks", FREE] = 12.0
     longest: Annotated[int, "most tokens of a document in the experiment tasks", FREE] = 65_536
     together: Annotated[int, "concurrent trainings on the device", FREE] = 6
     device: Annotated[Literal["cuda", "cpu"], "device; cuda computes in bf16", FREE] = "cuda"

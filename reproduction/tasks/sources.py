@@ -16,6 +16,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from reproduction.cuad_split import contracts as cuad_examples
 from reproduction.tasks.specs import CHOICES
@@ -122,8 +123,9 @@ def without_type(text: str) -> str:
     return NAMED.sub("", text[start:])
 
 
+@cache
 def cuad(data: str) -> list[tuple[str, list[Example], bool]]:
-    """Every contract with its questions, and whether it is one of the official test."""
+    """Every contract with its questions, and whether it is one of the official test; two tasks read them."""
     found = []
     for test in (False, True):
         by_name: dict[str, list[Example]] = defaultdict(list)
