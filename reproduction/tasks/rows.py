@@ -75,9 +75,9 @@ def places(kind: Kind, asked: Sequence[Any], first: int, tokens: int, start: int
     if kind == "class":
         return np.zeros((1, 2), dtype=np.int64)
     if kind == "tag":
-        return np.arange(tokens)[:, None] + [first, start]
+        return np.arange(tokens)[:, None] + np.array([first, start])
     closing = np.cumsum([len(text) + 1 for text in asked])[1:]  # the separator of each choice
-    return np.stack([closing, np.arange(len(closing))], axis=1)
+    return np.stack([closing, np.arange(len(closing))], axis=1).astype(np.int64)
 
 
 def end_to_end(rows: Sequence[LaidRow]) -> LaidRow:
@@ -104,8 +104,8 @@ class LongBatch:
             return value.pin_memory().to(device, non_blocking=True) if device == "cuda" else value
 
         inputs = {name: move(value) for name, value in self.inputs.items()}
-        rest = (move(one) for one in (self.rows, self.tokens, self.owners, self.labels))
-        return LongBatch(inputs, *rest, self.predictions)
+        places = (move(self.rows), move(self.tokens), move(self.owners))
+        return LongBatch(inputs, *places, labels=move(self.labels), predictions=self.predictions)
 
 
 def collate(items: Sequence[Item], kind: Kind, way: Way, specials: Specials, row: int = ROW) -> LongBatch:
@@ -128,7 +128,8 @@ def collate(items: Sequence[Item], kind: Kind, way: Way, specials: Specials, row
     if way.compressed:
         inputs["vip_mask"] = pad_ids([one.vips for one in rows], 0, n)
     labels = np.array([item.label for item in items]) if kind != "tag" else np.concatenate([one.tags for one in items])  # type: ignore[misc]
-    return LongBatch(inputs, *torch.from_numpy(np.concatenate(read)).unbind(1), torch.from_numpy(labels), owned)
+    row_of, token_of, owner_of = torch.from_numpy(np.concatenate(read)).unbind(1)
+    return LongBatch(inputs, row_of, token_of, owner_of, torch.from_numpy(labels), owned)
 
 
 def batches(items: Sequence[Item], tokens: int) -> Iterator[list[int]]:
