@@ -9,7 +9,6 @@ from rich.console import Console
 from reproduction.experiment import Scale, Workspace, plan, run_steps, unique
 from reproduction.registry import EXPERIMENTS
 from reproduction.report import write
-from reproduction.small.pack import pack as pack_data
 from reproduction.small.settings import Small, settle
 from vcc.errors import UsageError
 
@@ -46,7 +45,8 @@ def reproduce(
     if pack:
         if data is None or not model:
             raise UsageError("--pack needs --data and --model")
-        pack_data(Path(data), model, place.packed, small.tasks, pack_megabytes)
+        for experiment in {type(one).pack: one for one in experiments}.values():  # those that pack alike, once
+            experiment.pack(place, pack_megabytes)
         size = sum(file.stat().st_size for file in place.packed.rglob("*") if file.is_file()) / 2**20
         console.print(f"{place.packed}: {size:.1f} MiB", markup=False)
         return

@@ -12,6 +12,7 @@ from typing import Literal
 
 from reproduction.report import Report
 from reproduction.small.layout import SmallLayout
+from reproduction.small.pack import pack as pack_small
 from reproduction.small.settings import Small
 from vcc.checkout import ROOT
 from vcc.child_process import OwnProcess
@@ -75,6 +76,11 @@ class Experiment(ABC):
     @abstractmethod
     def report(self, at: Workspace) -> Report:
         """A report of what has been measured so far, beside the paper's numbers."""
+
+    def pack(self, at: Workspace, megabytes: float) -> Path:
+        """Pack data and weights into one folder for another machine, with at most `megabytes` of compressed text."""
+        assert at.data is not None
+        return pack_small(Path(at.data), at.model, at.packed, at.small.tasks, megabytes)
 
 
 def unique(steps: Iterable[ProcessStep]) -> list[ProcessStep]:

@@ -13,6 +13,7 @@ from reproduction.table3 import Table3
 from reproduction.table5 import Table5
 from reproduction.table6 import Table6
 from reproduction.table7 import Table7
+from reproduction.tasks.experiment import Tasks
 
 EXPERIMENTS: dict[str, Callable[[], Experiment]] = {
     "table1": Table1,
@@ -25,4 +26,5 @@ EXPERIMENTS: dict[str, Callable[[], Experiment]] = {
     "figure5": Figure5,
     "figure8": Figure8,
     "cuad": CuadTest,
+    "tasks": Tasks,
 }

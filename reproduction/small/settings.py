@@ -49,6 +49,8 @@ class Small:
     pretrain_rate: Annotated[float, "peak learning rate of pretraining"] = 2e-4
     tune_rate: Annotated[float, "peak learning rate on a task"] = 1e-4
     examples: Annotated[int, "validation examples of each task"] = 400
+    cell_seconds: Annotated[float, "seconds of each training of the experiment tasks", FREE] = 12.0
+    longest: Annotated[int, "most tokens of a document in the experiment tasks", FREE] = 65_536
     together: Annotated[int, "concurrent trainings on the device", FREE] = 2
     device: Annotated[Literal["cuda", "cpu"], "device; cuda computes in bf16", FREE] = "cuda"
     loaders: Annotated[int, "processes that prepare batches, per training", FREE] = 4
@@ -63,7 +65,7 @@ class Small:
             least = 0 if field.name in MAY_BE_ZERO else 1
             if isinstance(value, int) and value < least:
                 raise UsageError(f"--{field.name.replace('_', '-')} is {value}: it must be at least {least}")
-        for name in ("pretrain_seconds", "tune_seconds"):
+        for name in ("pretrain_seconds", "tune_seconds", "cell_seconds"):
             seconds = getattr(self, name)
             if seconds is not None and not seconds > 0:
                 raise UsageError(f"--{name.replace('_', '-')} is {seconds}: it must be greater than 0")

@@ -8,6 +8,7 @@
 | scrolls | SCROLLS' own score: no stemming, plain rougeL, the geometric mean of the three |
 | aupr, p80, f1 of CUAD | its script: a span is right if its words' Jaccard overlap with an answer is at least 0.5 |
 | accuracy | the share of right choices |
+| macro_f1 | the mean over labels of 2 x hits / (predictions + references); labels without references do not count |
 """
 
 import re
@@ -134,6 +135,36 @@ def exact_by(name: str, predictions: Sequence[Prediction], examples: Sequence[Ex
         f"em@{name}={value:g}": 100 * float(np.mean([score for _, score in group]))
         for value, group in groupby(rows, key=lambda row: row[0])
     }
+
+
+def f1_scores(
+    hits: Floats, predicted: Floats, references: Floats, examples: Sequence[Example], overall: str = ""
+) -> Scores:
+    """Macro F1 from counts per example and label, each (examples, labels), over labels with references.
+
+    `overall` names the F1 of all labels together, if that is wanted too.
+    """
+    weights, of = _draws(examples)
+    groups = weights.shape[1]
+    counted = [
+        np.stack([np.bincount(of, column, groups) for column in one.T], 1) for one in (hits, predicted, references)
+    ]
+    whole = _f1s(*(one.sum(0)[None] for one in counted))  # (1, 2)
+    drawn = _f1s(*(weights @ one for one in counted))  # (DRAWS, 2)
+    names = ["macro_f1", *([overall] if overall else [])]
+    scores: Scores = {}
+    for i, name in enumerate(names):
+        scores |= _with_interval(name, float(whole[0, i]), drawn[:, i], groups)
+    return scores
+
+
+def _f1s(hits: Floats, predicted: Floats, references: Floats) -> Floats:
+    """Counts (N, labels) -> (N, 2): macro F1 over labels with references, and the F1 of all labels together."""
+    seen = references > 0
+    each = 2 * hits / np.maximum(predicted + references, 1)
+    macro = (each * seen).sum(1) / np.maximum(seen.sum(1), 1)
+    total = 2 * hits.sum(1) / np.maximum(predicted.sum(1) + references.sum(1), 1)
+    return np.stack([macro, total], axis=1)
 
 
 # --- ROUGE -----------------------------------------------------------------------------------------------------------

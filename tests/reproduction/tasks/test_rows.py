@@ -1,0 +1,106 @@
+"""Rows: the VIPs are the stated ones, every token of a document is read once, and states belong to their labels."""
+
+import numpy as np
+import pytest
+import torch
+
+from reproduction.tasks.packed import Item
+from reproduction.tasks.reader import pooled
+from reproduction.tasks.rows import Specials, batches, collate, lay
+from reproduction.tasks.specs import LONG_TASKS, WAYS, Kind
+
+CLS, SEP, PAD = 101, 102, 0
+SPECIALS = Specials(CLS, SEP, PAD)
+
+
+def tokens(*values: int) -> np.ndarray:
+    return np.array(values, dtype=np.uint16)
+
+
+DOCUMENT = np.arange(1000, 1025, dtype=np.uint16)  # 25 tokens
+CLASS = Item("d", DOCUMENT, (), 1)
+PAIR = Item("d", DOCUMENT, (tokens(7, 8),), 2)
+CHOICE = Item("d", DOCUMENT, (tokens(7, 8), tokens(11), tokens(12, 13)), 1)
+TAGGED = Item("d", DOCUMENT, (tokens(21), tokens(22, 23)), 0, np.arange(25) % 3)
+
+
+def vips(item: Item, kind: Kind, way: str) -> list[int]:
+    (row,) = lay(item, kind, WAYS[way].layout, SPECIALS, 16)
+    return row.ids[row.vips == 1].tolist()
+
+
+def test_vips_are_cls_for_classes() -> None:
+    assert vips(CLASS, "class", "vcc") == [CLS]
+
+
+def test_vips_are_the_statement_for_pairs() -> None:
+    assert vips(PAIR, "class", "vcc") == [CLS, 7, 8, SEP]
+
+
+def test_vips_are_question_and_choices_for_multiple_choice() -> None:
+    assert vips(CHOICE, "choice", "vcc") == [CLS, 7, 8, SEP, 11, SEP, 12, 13, SEP]
+
+
+def test_vips_are_the_names_of_tags_for_tagging() -> None:
+    assert vips(TAGGED, "tag", "vcc") == [CLS, 21, SEP, 22, 23, SEP]
+
+
+@pytest.mark.parametrize("item, kind", [(CLASS, "class"), (TAGGED, "tag")])
+def test_vips_are_each_cls_for_stretches(item: Item, kind: Kind) -> None:
+    (row,) = lay(item, kind, "stretches", SPECIALS, 16)
+    assert row.ids[row.vips == 1].tolist() == [CLS, CLS] and np.flatnonzero(row.vips).tolist() == [0, 16]
+    chunks = lay(item, kind, "chunks", SPECIALS, 16)
+    assert row.ids.tolist() == [token for chunk in chunks for token in chunk.ids]
+
+
+def test_only_compressed_ways_get_a_vip_mask() -> None:
+    for way in WAYS.values():
+        batch = collate([CLASS, CLASS], "class", way, SPECIALS, 16)
+        assert ("vip_mask" in batch.inputs) == way.compressed
+        if way.compressed:
+            assert not (batch.inputs["vip_mask"] * (1 - batch.inputs["attention_mask"])).any()
+
+
+@pytest.mark.parametrize("layout", ["chunks", "whole", "stretches"])
+@pytest.mark.parametrize("item, kind", [(CLASS, "class"), (PAIR, "class"), (CHOICE, "choice"), (TAGGED, "tag")])
+def test_every_token_is_in_one_row(layout: str, item: Item, kind: Kind) -> None:
+    rows = lay(item, kind, layout, SPECIALS, 16)  # type: ignore[arg-type]
+    read = [token for row in rows for token in row.ids if token >= 1000]
+    assert read == DOCUMENT.tolist()
+    assert layout != "chunks" or all(len(row.ids) <= 16 for row in rows)
+
+
+def test_truncation_reads_the_first_tokens() -> None:
+    (row,) = lay(PAIR, "class", "first", SPECIALS, 16)
+    assert row.ids.tolist() == [CLS, 7, 8, SEP, *range(1000, 1011), SEP]
+    assert row.types.tolist() == [0] * 4 + [1] * 12
+
+
+@pytest.mark.parametrize("way", LONG_TASKS["tags"].ways)
+def test_tags_are_read_from_their_tokens(way: str) -> None:
+    batch = collate([TAGGED, TAGGED], "tag", WAYS[way], SPECIALS, 16)
+    read = batch.inputs["input_ids"][batch.rows, batch.tokens]
+    assert (read == torch.from_numpy(np.tile(DOCUMENT, 2).astype(np.int64))[batch.owners]).all()
+    assert len(batch.labels) == batch.predictions == 50 and len(read) == (28 if way == "truncated" else 50)
+
+
+@pytest.mark.parametrize("way", LONG_TASKS["choices"].ways)
+def test_choices_are_read_from_their_separators(way: str) -> None:
+    batch = collate([CHOICE, CHOICE], "choice", WAYS[way], SPECIALS, 16)
+    assert (batch.inputs["input_ids"][batch.rows, batch.tokens] == SEP).all()
+    before = batch.inputs["input_ids"][batch.rows, batch.tokens - 1]  # the last token of each choice
+    assert (before == torch.tensor([11, 13])[batch.owners % 2]).all() and batch.predictions == 4
+
+
+def test_pooling_is_mean_and_maximum_of_each_owner() -> None:
+    states = torch.randn(5, 3, dtype=torch.float64)
+    found = pooled(states, torch.tensor([0, 1, 0, 0, 1]), 2)
+    for owner, own in enumerate((states[[0, 2, 3]], states[[1, 4]])):
+        assert torch.allclose(found[owner], torch.cat([own.mean(0), own.amax(0)]))
+
+
+def test_batches_hold_every_item_once_within_the_limit() -> None:
+    items = [Item("d", np.zeros(n, dtype=np.uint16), (), 0) for n in (5, 90, 10, 40, 7, 200)]
+    found = list(batches(items, 100))
+    assert sorted(i for some in found for i in some) == list(range(6))
+    assert all(len(some) * max(items[i].length for i in some) <= 100 or len(some) == 1 for some in found)
