@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 from vcc.data.example import Example, Prediction
 from vcc.data.features import Features
@@ -21,7 +22,7 @@ class WatchingPredictor(Predictor):
 
     def answer(self, examples: Sequence[Example], features: Sequence[Features]) -> list[Prediction]:
         found = super().answer(examples, features)
-        reports = self.model.vcc_report() if isinstance(self.model, Wrapped) else ()
+        reports: Any = self.model.vcc_report() if isinstance(self.model, Wrapped) else ()
         for report in reports:
             if not report.scales:
                 continue  # a window layer

@@ -73,7 +73,8 @@ class PackedTree:
     def of(cls, trees: Iterable[SegmentTree]) -> "PackedTree":
         """Join the trees of consecutive pieces of a document; all but the last have whole coarsest nodes."""
         found: dict[str, list[Tensor]] = {}
-        scales, length, width = (1,), 0, 0
+        scales: tuple[int, ...] = (1,)
+        length = width = 0
         for tree in trees:
             scales, length, width = tree.scales, length + tree.length, tree.means.shape[2]
             for name, part in vectors_of_tree(tree).items():

@@ -106,9 +106,9 @@ class EightBitHost(BertHost):
     @cached_property
     def packed(self) -> tuple[EightBitLayer, ...]:
         projected = "embeddings_project" in self.model._modules  # ELECTRA
-        first = None if projected else self.model.embeddings.LayerNorm
-        norms = [first, *(layer.output.LayerNorm for layer in self.layers)]
-        return tuple(map(EightBitLayer, self.layers, norms))
+        model: Any = self.model
+        norms = [None if projected else model.embeddings.LayerNorm, *(layer.output.LayerNorm for layer in self.layers)]
+        return tuple(EightBitLayer(layer, norm) for layer, norm in zip(self.layers, norms, strict=False))
 
     def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
         if torch.is_grad_enabled() or not rows.hidden.numel():
@@ -150,7 +150,7 @@ def has_such_layers(host: Any) -> bool:
     """Whether a host is that of a plain BERT in 32 bits on a CPU, with GELU between its feed-forward layers."""
     if type(host) is not BertHost or host.family.pre_norm or host.training:
         return False
-    first = host.layers[0]
+    first: Any = host.layers[0]
     linear = all(type(one) is nn.Linear for one in first.modules() if isinstance(one, nn.Linear))
     weight = first.output.dense.weight
     return (
@@ -169,8 +169,9 @@ def fast_here() -> bool:
 @torch.inference_mode()
 def works(host: EightBitHost) -> bool:
     """Whether this build of torch has the kernels, and they give what the plain product gives up to rounding."""
+    first: Any = host.layers[0]
     try:
-        exact = host.layers[0].output.dense
+        exact = first.output.dense
         given = torch.linspace(-1, 1, 8 * exact.in_features).sin().view(8, -1)
         found, expected = EightBitLinear(exact)(given), exact(given)
         return bool((found - expected).norm() <= CLOSE * expected.norm())

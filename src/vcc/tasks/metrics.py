@@ -14,7 +14,7 @@
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import groupby
 from typing import Any
@@ -32,7 +32,7 @@ DRAWS = 1000  # of the bootstrap
 # --- confidence intervals --------------------------------------------------------------------------------------------
 
 
-def mean_scores(values: dict[str, Sequence[float]], examples: Sequence[Example]) -> Scores:
+def mean_scores(values: Mapping[str, Sequence[float]], examples: Sequence[Example]) -> Scores:
     """The mean of each list of per-example values in 0..1, and its interval over groups, as percentages."""
     weights, of = _draws(examples)
     counts = np.bincount(of, minlength=weights.shape[1])
