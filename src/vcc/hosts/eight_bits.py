@@ -107,7 +107,8 @@ class EightBitHost(BertHost):
     def packed(self) -> tuple[EightBitLayer, ...]:
         projected = "embeddings_project" in self.model._modules  # ELECTRA
         model: Any = self.model
-        norms = [None if projected else model.embeddings.LayerNorm, *(layer.output.LayerNorm for layer in self.layers)]
+        norms = [None if projected else model.embeddings.LayerNorm]
+        norms += [layer.output.LayerNorm for layer in model.encoder.layer]
         return tuple(EightBitLayer(layer, norm) for layer, norm in zip(self.layers, norms, strict=False))
 
     def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
