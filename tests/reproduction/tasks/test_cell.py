@@ -9,7 +9,7 @@ import pytest
 
 from reproduction.tasks.cell import result_file, run_cell
 from reproduction.tasks.experiment import Tasks
-from reproduction.tasks.packed import Item, PackedTask, items_of
+from reproduction.tasks.packed import LongItem, PackedTask, items_of
 from reproduction.tasks.scores import scores
 from reproduction.tasks.specs import LONG_TASKS, compression
 from tests.reproduction.tasks import tiny_tasks
@@ -55,9 +55,9 @@ def test_books_become_pieces_of_one_length(packed: Path) -> None:
 
 
 def test_scores_of_classes_and_tags_are_counted() -> None:
-    def item(label: int, tags: list[int] | None = None) -> Item:
+    def item(label: int, tags: list[int] | None = None) -> LongItem:
         document = np.zeros(len(tags or [0]), dtype=np.uint16)
-        return Item(str(label), document, (), label, None if tags is None else np.array(tags))
+        return LongItem(str(label), document, (), label, None if tags is None else np.array(tags))
 
     found = scores([item(0), item(0), item(1)], [np.array([0]), np.array([1]), np.array([1])], ("a", "b", "c"), "class")
     assert found["accuracy"] == pytest.approx(200 / 3) and found["macro_f1"] == pytest.approx(200 / 3)  # c is nowhere
