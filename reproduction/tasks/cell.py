@@ -153,8 +153,8 @@ def groups(model: LongReader) -> list[dict[str, Any]]:
 
 
 def warm_up(work: DrawnItems) -> None:
-    """Load kernels on a step that is not counted."""
-    for loss in work.losses(work.items[: work.batch]):
+    """Load kernels on two steps that are not counted."""
+    for loss in work.losses(work.items[: 2 * work.batch]):
         loss.backward()
     work.model.zero_grad(set_to_none=True)
     work.counts = dict.fromkeys(work.counts, 0)
