@@ -24,11 +24,11 @@ from reproduction.loop import BETWEEN, LoopPlan, Losses, half_precision, learn
 from reproduction.small.learning import ENDLESS, Later
 from reproduction.small.pack import MODEL
 from reproduction.small.settings import Small
-from reproduction.tasks.packed import Item, PackedTask, items_of
+from reproduction.tasks.packed import LongItem, PackedTask, items_of
 from reproduction.tasks.reader import LongReader
 from reproduction.tasks.rows import LongBatch, Specials, batches, collate
 from reproduction.tasks.scores import scores
-from reproduction.tasks.specs import LONG_TASKS, ROW, WAYS, Kind, Way, compression
+from reproduction.tasks.specs import LONG_TASKS, ROW, WAYS, Kind, ReadingWay, compression
 from vcc.bench.measure import peak_gib, process_bytes, reset_peak
 from vcc.files import write_whole
 from vcc.hosts import load
@@ -50,12 +50,12 @@ class Laying:
     """How the items of a cell become batches."""
 
     kind: Kind
-    way: Way
+    way: ReadingWay
     specials: Specials
     row: int
     device: str
 
-    def batches(self, items: Sequence[Item]) -> Iterator[tuple[list[int], LongBatch]]:
+    def batches(self, items: Sequence[LongItem]) -> Iterator[tuple[list[int], LongBatch]]:
         """The numbers of the items in each batch, and the batch on the device."""
         for some in batches(items, TOKENS):
             chosen = [items[i] for i in some]
@@ -67,7 +67,7 @@ class DrawnItems:
     """The loop's work: random items, those of similar length in one forward pass."""
 
     model: LongReader
-    items: Sequence[Item]
+    items: Sequence[LongItem]
     laying: Laying
     batch: int
     seed: int
@@ -82,7 +82,7 @@ class DrawnItems:
             yield self.losses(chosen)
             yield BETWEEN
 
-    def losses(self, chosen: Sequence[Item]) -> Iterator[Tensor]:
+    def losses(self, chosen: Sequence[LongItem]) -> Iterator[Tensor]:
         tagged = self.laying.kind == "tag"
         number = sum(item.length for item in chosen) if tagged else len(chosen)
         for _, batch in self.laying.batches(chosen):
@@ -153,15 +153,15 @@ def groups(model: LongReader) -> list[dict[str, Any]]:
 
 
 def warm_up(work: DrawnItems) -> None:
-    """Load kernels on a step that is not counted."""
-    for loss in work.losses(work.items[: work.batch]):
+    """Load kernels on two steps that are not counted."""
+    for loss in work.losses(work.items[: 2 * work.batch]):
         loss.backward()
     work.model.zero_grad(set_to_none=True)
     work.counts = dict.fromkeys(work.counts, 0)
     synchronize(work.laying.device)
 
 
-def predict(model: LongReader, items: Sequence[Item], laying: Laying) -> tuple[list[NDArray[np.int64]], float]:
+def predict(model: LongReader, items: Sequence[LongItem], laying: Laying) -> tuple[list[NDArray[np.int64]], float]:
     """The predicted label of each item, or tag of each token, and the seconds it took. Unread tokens have no tag."""
     model.eval()
     read: list[tuple[list[int], Tensor]] = []

@@ -126,7 +126,7 @@ def ends(rows: Sequence[NDArray[Any]]) -> Numbers:
 
 
 @dataclass(frozen=True)
-class Item:
+class LongItem:
     """A document or a piece of it, the texts before it (of a tagging task, the names of all tags), and its label or the
     tags of its tokens."""
 
@@ -141,7 +141,7 @@ class Item:
         return len(self.document)
 
 
-def items_of(packed: PackedTask, length: int, pieces: bool, test: bool) -> list[Item]:
+def items_of(packed: PackedTask, length: int, pieces: bool, test: bool) -> list[LongItem]:
     """The items of a part, at most `length` tokens of each document, or all its full pieces of that many."""
     return [
         item
@@ -151,7 +151,7 @@ def items_of(packed: PackedTask, length: int, pieces: bool, test: bool) -> list[
     ]
 
 
-def parts(packed: PackedTask, number: int, length: int, pieces: bool) -> Iterator[Item]:
+def parts(packed: PackedTask, number: int, length: int, pieces: bool) -> Iterator[LongItem]:
     document, label = map(int, packed.items[number])
     tokens = packed.document(document)
     tags = tags_of(packed, document) if len(packed.spans) else None
@@ -159,7 +159,7 @@ def parts(packed: PackedTask, number: int, length: int, pieces: bool) -> Iterato
     asked = tuple(packed.text(int(i)) for i in texts)
     for start in range(0, max(len(tokens) - length + 1, 1), length) if pieces else (0,):
         piece = slice(start, start + length)
-        yield Item(packed.names[document], tokens[piece], asked, label, None if tags is None else tags[piece])
+        yield LongItem(packed.names[document], tokens[piece], asked, label, None if tags is None else tags[piece])
 
 
 def tags_of(packed: PackedTask, document: int) -> NDArray[np.int64]:

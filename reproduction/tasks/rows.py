@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from reproduction.tasks.packed import Item
-from reproduction.tasks.specs import ROW, Kind, Layout, Way
+from reproduction.tasks.packed import LongItem
+from reproduction.tasks.specs import ROW, Kind, Layout, ReadingWay
 from vcc.data.collate import pad_ids
 from vcc.errors import ModelError
 
@@ -53,7 +53,7 @@ class LaidRow:
     places: Places
 
 
-def lay(item: Item, kind: Kind, layout: Layout, specials: Specials, row: int = ROW) -> list[LaidRow]:
+def lay(item: LongItem, kind: Kind, layout: Layout, specials: Specials, row: int = ROW) -> list[LaidRow]:
     """The rows of a document; chunks have several, every other layout one."""
     asked = item.asked if kind != "tag" or layout == "whole" else ()
     before = np.concatenate([[specials.cls], *(part for text in asked for part in (text, [specials.sep]))])
@@ -108,7 +108,7 @@ class LongBatch:
         return LongBatch(inputs, *places, labels=move(self.labels), predictions=self.predictions)
 
 
-def collate(items: Sequence[Item], kind: Kind, way: Way, specials: Specials, row: int = ROW) -> LongBatch:
+def collate(items: Sequence[LongItem], kind: Kind, way: ReadingWay, specials: Specials, row: int = ROW) -> LongBatch:
     """One batch. With tags, owners number the tokens of all documents, also those that no row holds."""
     rows: list[LaidRow] = []
     read: list[Ids] = []  # each (P, 3): row, token, prediction
@@ -132,7 +132,7 @@ def collate(items: Sequence[Item], kind: Kind, way: Way, specials: Specials, row
     return LongBatch(inputs, row_of, token_of, owner_of, torch.from_numpy(labels), owned)
 
 
-def batches(items: Sequence[Item], tokens: int) -> Iterator[list[int]]:
+def batches(items: Sequence[LongItem], tokens: int) -> Iterator[list[int]]:
     """Numbers of items of similar length, together at most this many tokens after padding; all items once."""
     some: list[int] = []
     for i in sorted(range(len(items)), key=lambda i: items[i].length):

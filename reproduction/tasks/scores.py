@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from reproduction.tasks.packed import Item
+from reproduction.tasks.packed import LongItem
 from reproduction.tasks.specs import Kind
 from vcc.data.example import Example
 from vcc.tasks.metrics import Scores, f1_scores, mean_scores
 
 
-def scores(items: Sequence[Item], said: Sequence[NDArray[np.int64]], labels: Sequence[str], kind: Kind) -> Scores:
+def scores(items: Sequence[LongItem], said: Sequence[NDArray[np.int64]], labels: Sequence[str], kind: Kind) -> Scores:
     """accuracy and macro F1 of classes, accuracy of choices, token F1 (over all tags together) and macro F1 of tags."""
     documents = [Example(str(i), "", "", group=item.group) for i, item in enumerate(items)]
     if kind == "tag":

@@ -26,7 +26,7 @@ class LongTask:
 
 
 @dataclass(frozen=True)
-class Way:
+class ReadingWay:
     """How a document becomes rows of a model, and which of their tokens are VIPs."""
 
     told: str
@@ -48,11 +48,11 @@ LONG_TASKS: dict[str, LongTask] = {
     "tags": LongTask("which of ten clauses a token belongs to", "tag", 16_384, 8, ALL),
     "choices": LongTask("the right one of four answers on a tale", "choice", 8192, 32, PLAIN),
 }
-WAYS: dict[str, Way] = {
-    "truncated": Way("the first 512 tokens", "first"),
-    "chunks": Way("chunks of 512 tokens; mean and maximum of their states", "chunks"),
-    "vcc": Way("VCC over the whole text", "whole", "CLS and the texts before the document"),
-    "vcc-stretches": Way("VCC over the whole text, a CLS before each stretch of 510", "stretches", "each CLS"),
+WAYS: dict[str, ReadingWay] = {
+    "truncated": ReadingWay("the first 512 tokens", "first"),
+    "chunks": ReadingWay("chunks of 512 tokens; mean and maximum of their states", "chunks"),
+    "vcc": ReadingWay("VCC over the whole text", "whole", "CLS and the texts before the document"),
+    "vcc-stretches": ReadingWay("VCC over the whole text, a CLS before each stretch of 510", "stretches", "each CLS"),
 }
 
 

@@ -2,14 +2,16 @@
 
 import json
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from reproduction.tasks.cell import result_file, run_cell
+from reproduction.loop import BETWEEN
+from reproduction.tasks.cell import DrawnItems, result_file, run_cell
 from reproduction.tasks.experiment import Tasks
-from reproduction.tasks.packed import Item, PackedTask, items_of
+from reproduction.tasks.packed import LongItem, PackedTask, items_of
 from reproduction.tasks.scores import scores
 from reproduction.tasks.specs import LONG_TASKS, compression
 from tests.reproduction.tasks import tiny_tasks
@@ -49,15 +51,15 @@ def test_packed_documents_are_their_texts_and_tags(packed: Path) -> None:
 def test_books_become_pieces_of_one_length(packed: Path) -> None:
     data = PackedTask.load(packed, "books")
     pieces = [one for test in (False, True) for one in items_of(data, 64, True, test)]
-    assert {one.length for one in pieces} == {64} and len(pieces) == 12 * 4  # 300 words and two more
+    assert {one.length for one in pieces} == {64} and len(pieces) == 10 * 4  # 300 words and two more
     whole = [one for test in (False, True) for one in items_of(data, 1000, False, test)]
-    assert len(whole) == 12 and all(one.length > 256 for one in whole)
+    assert len(whole) == 10 and all(one.length > 256 for one in whole)
 
 
 def test_scores_of_classes_and_tags_are_counted() -> None:
-    def item(label: int, tags: list[int] | None = None) -> Item:
+    def item(label: int, tags: list[int] | None = None) -> LongItem:
         document = np.zeros(len(tags or [0]), dtype=np.uint16)
-        return Item(str(label), document, (), label, None if tags is None else np.array(tags))
+        return LongItem(str(label), document, (), label, None if tags is None else np.array(tags))
 
     found = scores([item(0), item(0), item(1)], [np.array([0]), np.array([1]), np.array([1])], ("a", "b", "c"), "class")
     assert found["accuracy"] == pytest.approx(200 / 3) and found["macro_f1"] == pytest.approx(200 / 3)  # c is nowhere
@@ -87,6 +89,16 @@ def test_the_command_packs_runs_and_reports(tmp_path: Path, capsys: pytest.Captu
     assert "| pairs | truncated | accuracy" in shown and "| pairs | vcc | accuracy" in shown and "GPU s" in shown
     capsys.readouterr()
     assert main(["reproduce", "tasks", *run]) == 0 and "2 steps, 2 done" in capsys.readouterr().out
+
+
+def test_a_later_start_draws_what_an_unstopped_run_draws(packed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    items = items_of(PackedTask.load(packed, "pairs"), 64, False, test=False)
+    monkeypatch.setattr(DrawnItems, "losses", lambda self, chosen: chosen)
+    work = DrawnItems(None, items, None, 5, seed=3)  # type: ignore[arg-type]
+    whole = [step for step in islice(work.steps(0, None), 12) if step is not BETWEEN]
+    later = [step for step in islice(work.steps(2, None), 8) if step is not BETWEEN]
+    assert [id(one) for step in later for one in step] == [id(one) for step in whole[2:] for one in step]
+    assert len({tuple(map(id, step)) for step in whole}) == len(whole)
 
 
 def test_cells_can_be_chosen(tmp_path: Path) -> None:

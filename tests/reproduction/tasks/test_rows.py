@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from reproduction.tasks.packed import Item
+from reproduction.tasks.packed import LongItem
 from reproduction.tasks.reader import pooled
 from reproduction.tasks.rows import Specials, batches, collate, lay
 from reproduction.tasks.specs import LONG_TASKS, WAYS, Kind
@@ -18,13 +18,13 @@ def tokens(*values: int) -> np.ndarray:
 
 
 DOCUMENT = np.arange(1000, 1025, dtype=np.uint16)  # 25 tokens
-CLASS = Item("d", DOCUMENT, (), 1)
-PAIR = Item("d", DOCUMENT, (tokens(7, 8),), 2)
-CHOICE = Item("d", DOCUMENT, (tokens(7, 8), tokens(11), tokens(12, 13)), 1)
-TAGGED = Item("d", DOCUMENT, (tokens(21), tokens(22, 23)), 0, np.arange(25) % 3)
+CLASS = LongItem("d", DOCUMENT, (), 1)
+PAIR = LongItem("d", DOCUMENT, (tokens(7, 8),), 2)
+CHOICE = LongItem("d", DOCUMENT, (tokens(7, 8), tokens(11), tokens(12, 13)), 1)
+TAGGED = LongItem("d", DOCUMENT, (tokens(21), tokens(22, 23)), 0, np.arange(25) % 3)
 
 
-def vips(item: Item, kind: Kind, way: str) -> list[int]:
+def vips(item: LongItem, kind: Kind, way: str) -> list[int]:
     (row,) = lay(item, kind, WAYS[way].layout, SPECIALS, 16)
     return row.ids[row.vips == 1].tolist()
 
@@ -46,7 +46,7 @@ def test_vips_are_the_names_of_tags_for_tagging() -> None:
 
 
 @pytest.mark.parametrize("item, kind", [(CLASS, "class"), (TAGGED, "tag")])
-def test_vips_are_each_cls_for_stretches(item: Item, kind: Kind) -> None:
+def test_vips_are_each_cls_for_stretches(item: LongItem, kind: Kind) -> None:
     (row,) = lay(item, kind, "stretches", SPECIALS, 16)
     assert row.ids[row.vips == 1].tolist() == [CLS, CLS] and np.flatnonzero(row.vips).tolist() == [0, 16]
     chunks = lay(item, kind, "chunks", SPECIALS, 16)
@@ -63,7 +63,7 @@ def test_only_compressed_ways_get_a_vip_mask() -> None:
 
 @pytest.mark.parametrize("layout", ["chunks", "whole", "stretches"])
 @pytest.mark.parametrize("item, kind", [(CLASS, "class"), (PAIR, "class"), (CHOICE, "choice"), (TAGGED, "tag")])
-def test_every_token_is_in_one_row(layout: str, item: Item, kind: Kind) -> None:
+def test_every_token_is_in_one_row(layout: str, item: LongItem, kind: Kind) -> None:
     rows = lay(item, kind, layout, SPECIALS, 16)  # type: ignore[arg-type]
     read = [token for row in rows for token in row.ids if token >= 1000]
     assert read == DOCUMENT.tolist()
@@ -100,7 +100,7 @@ def test_pooling_is_mean_and_maximum_of_each_owner() -> None:
 
 
 def test_batches_hold_every_item_once_within_the_limit() -> None:
-    items = [Item("d", np.zeros(n, dtype=np.uint16), (), 0) for n in (5, 90, 10, 40, 7, 200)]
+    items = [LongItem("d", np.zeros(n, dtype=np.uint16), (), 0) for n in (5, 90, 10, 40, 7, 200)]
     found = list(batches(items, 100))
     assert sorted(i for some in found for i in some) == list(range(6))
     assert all(len(some) * max(items[i].length for i in some) <= 100 or len(some) == 1 for some in found)

@@ -47,10 +47,10 @@ def test_no_piece_of_a_document_is_in_both_parts_after_packing(tmp_path: Path) -
 
 
 def test_no_author_is_in_both_parts(data: Path) -> None:
-    authors = defaultdict(set)
+    authors = defaultdict(list)
     for item in SOURCES["books"](str(data)).items:
-        authors[item.name.split(":")[0]].add(item.test)
-    assert len(authors) == 12 and all(len(parts) == 1 for parts in authors.values())
+        authors[item.name.split(":")[0]].append(item.test)
+    assert len(authors) == 5 and all(parts in ([False] * 2, [True] * 2) for parts in authors.values())
 
 
 @pytest.mark.parametrize("name", ["contracts", "tags"])
@@ -71,7 +71,7 @@ def test_books_show_neither_header_nor_years(data: Path) -> None:
     found = SOURCES["books"](str(data))
     assert {item.label for item in found.items} == {0, 1, 2}
     assert not any("Year" in item.document or re.search(r"\b\d{4}\b", item.document) for item in found.items)
-    assert {item.name: item.label for item in found.items}["A1: T1"] == 1  # of 1880
+    assert {item.name: item.label for item in found.items}["A1: T01"] == 1  # of 1880
 
 
 def test_contracts_do_not_name_their_type(data: Path) -> None:

@@ -49,8 +49,9 @@ def data(folder: Path) -> Path:
 
 def book(i: int) -> dict[str, object]:
     year = (1820, 1880, 1910)[i % 3]
-    text = f"# Title: T{i}\n## Author: A{i}\n## Year: {year}\n-------\nin {year} {tiny.text(13 * i, 300)}"
-    return {"id": str(i), "author": f"A{i}", "title": f"T{i}", "text": text}
+    author = f"A{i % 5}"  # two books each, and a third of the first two, which is left out
+    text = f"# Title: T{i}\n## Author: {author}\n## Year: {year}\n-------\nin {year} {tiny.text(13 * i, 300)}"
+    return {"id": str(i), "author": author, "title": f"T{i:02}", "text": text}
 
 
 def clauses(i: int) -> str:
