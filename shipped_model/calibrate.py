@@ -33,9 +33,10 @@ RIGHT = 0.5  # F1
 CLAUSES = "cuad"
 TESTS = ("cuad_test", "hidden-0")  # not fitted: a published test, and questions of another set
 HIDDEN = "hidden"  # paragraphs hidden in documents of any length are one set
-UNANSWERABLE = 0.2  # share of the questions of a set, at most
+UNANSWERABLE = 0.2  # share of the questions of a set, at most, when it is judged
+FITTED_UNANSWERABLE = 0.1  # share of all questions in the fit
 THRESHOLDS = (0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7)
-SURE = 0.9  # precision on answerable questions of SQuAD at the threshold that is kept
+THRESHOLD = 0.5  # that is kept: an answer is shown as sure if it is more likely right than wrong
 
 
 @dataclass(frozen=True)
@@ -72,18 +73,16 @@ def calibrate(options: CalibrateOptions) -> None:
     )
     print_left_out(left_out(questions))
     squad = [one for one in questions if one.set == "squad" and one.answerable]
-    threshold = THRESHOLDS[-1]
     for value in reversed(THRESHOLDS):
         all_sets, own = at_threshold(questions, fitted, value), at_threshold(squad, fitted, value)
         print(f"  at {value}: all sets {shares(all_sets)}; SQuAD, answerable {shares(own)}")
-        threshold = value if own[1] >= SURE and own[0] > 0 else threshold
     of_clauses = None
     if clauses:
         of_clauses = fit(clauses, clauses=True)
         print(f"clauses: {of_clauses}, calibration error {100 * unseen_error(clauses, clauses=True):.1f} points")
     if options.model is not None:
-        keep(options.model, fitted, of_clauses, threshold)
-        print(f"written to {options.model / 'config.json'}, threshold {threshold}")
+        keep(options.model, fitted, of_clauses, THRESHOLD)
+        print(f"written to {options.model / 'config.json'}, threshold {THRESHOLD}")
 
 
 def shares(found: tuple[float, float]) -> str:
@@ -113,7 +112,7 @@ def judge(path: Path, texts: Texts, tokenizer: object) -> Iterator[Judged]:
             leads = [score - none for score, _, _, none in line["found"]]
             words = best_words(line, text, unit, tokenizer)
             f1 = best_of(word_f1, words, question["answers"]) if question["answers"] else 0.0
-            margin = min(leads[0] - leads[1], FARTHEST) if len(leads) > 1 else FARTHEST
+            margin = max(-FARTHEST, min(leads[0] - leads[1] if len(leads) > 1 else leads[0], FARTHEST))
             tokens = int(length) if name == HIDDEN else len(unit.ids)
             yield Judged(name, text["group"], leads[0], margin, f1 >= RIGHT, bool(question["answers"]), tokens)
 
@@ -134,6 +133,19 @@ def weights(judged: Sequence[Judged], clauses: bool = False) -> Tensor:
     return torch.tensor([weight(one) for one in judged], dtype=torch.float64)
 
 
+def weights_of_fit(judged: Sequence[Judged]) -> Tensor:
+    """Weights that give every set the same total, and unanswerable questions their share of everything: few sets have
+    any, but people ask them of all texts."""
+    number: dict[tuple[str, bool], int] = defaultdict(int)
+    for one in judged:
+        number[one.set, one.answerable] += 1
+    sets = {kind: sum(1 for _, known in number if known == kind) for kind in (False, True)}
+    share = {False: FITTED_UNANSWERABLE if sets[False] else 0.0}
+    share[True] = 1 - share[False]
+    each = [share[one.answerable] / sets[one.answerable] / number[one.set, one.answerable] for one in judged]
+    return torch.tensor(each, dtype=torch.float64)
+
+
 def fit(judged: Sequence[Judged], clauses: bool = False) -> Calibration:
     """Logistic regression on lead, margin and, except for clauses, the length of the text."""
     features = torch.tensor(
@@ -141,7 +153,7 @@ def fit(judged: Sequence[Judged], clauses: bool = False) -> Calibration:
     )
     right = torch.tensor([float(one.right) for one in judged], dtype=torch.float64)
     weight, scale = (
-        weights(judged, clauses),
+        weights(judged, clauses) if clauses else weights_of_fit(judged),
         torch.tensor([10.0, 10.0, 2.0, 1.0], dtype=torch.float64),
     )  # of similar magnitude
     found = torch.zeros(4, dtype=torch.float64, requires_grad=True)

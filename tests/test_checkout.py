@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from vcc import checkout
-from vcc.bench.contenders import BLOCKS
+from vcc.bench.contenders import RESEARCH
 from vcc.bench.settings import PRESETS, check
 from vcc.cli import main
 from vcc.errors import UsageError
@@ -35,7 +35,7 @@ def test_the_command_says_in_one_line_where_to_get_it(
     assert "reproduce" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("name", RESEARCH)
 def test_models_of_a_benchmark_that_need_it_say_so(name: str, installed: None) -> None:
     from dataclasses import replace
 

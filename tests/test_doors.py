@@ -54,17 +54,17 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The tokens of each text that the model reads, in memory or on disk."""
     counts: list[int] = []
-    in_memory, on_disk = QaModel.read, kinds.read_long
+    in_memory, on_disk = kinds.read_pieces, kinds.read_long
 
-    def read(self: QaModel, documents: Any, *rest: Any) -> Any:
-        counts.append(len(documents[0]))
-        return in_memory(self, documents, *rest)
+    def read_pieces(qa: QaModel, ids: Any, *rest: Any) -> Any:
+        counts.append(len(ids))
+        return in_memory(qa, ids, *rest)
 
     def read_long(qa: QaModel, ids: Any, *rest: Any) -> Any:
         counts.append(len(ids))
         return on_disk(qa, ids, *rest)
 
-    monkeypatch.setattr(QaModel, "read", read)
+    monkeypatch.setattr(kinds, "read_pieces", read_pieces)
     monkeypatch.setattr(kinds, "read_long", read_long)
     return counts
 

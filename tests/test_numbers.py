@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from huggingface_hub import ModelCard
 
+from reproduction.cuad import PUBLISHED
+
 ROOT = Path(__file__).parents[1]
 CARD = ROOT / "src" / "vcc" / "model" / "README.md"
 
@@ -40,7 +42,9 @@ def test_a_wrong_number_is_noticed() -> None:
 def test_the_readme_has_no_result_without_a_command() -> None:
     results = (ROOT / "README.md").read_text().split("## Results")[1].split("\n## ")[0]
     known = {part for value in VALUES.values() for part in re.findall(r"\d[\d.]*\d", value)}
-    lines = [line for line in results.splitlines() if not re.match(r"\|[^0-9]*(4K|SQuAD)", line)]  # not headings
+    lines = [line for line in results.splitlines() if not re.match(r"\|[^0-9]*(4K|SQuAD|AUPR)", line)]  # not headings
+    for name, aupr, _ in PUBLISHED:
+        lines = [line for line in lines if not (name.partition(",")[0] in line and f"| {aupr} |" in line)]
     written = set(re.findall(r"(?<![\w.])\d+\.\d+|(?<=\| )\d+(?= )|\b\d+(?=%)", "\n".join(lines)))
     assert written - {"2.0"} and written - {"2.0"} <= known
 

@@ -54,6 +54,16 @@ class VccConfig(Settings):
         ScoreName,
         "what opens a node: the attention of the VIPs (the paper's), or the similarity of its mean and theirs",
     ] = "attention"
+    explore: Annotated[float, "in training, the probability of a random cut"] = 0.1
+    dense_below: Annotated[
+        int | Literal["auto"],
+        'inputs shorter than this run through the untouched model; "auto": if compressing would not save time',
+    ] = "auto"
+    max_vips: Annotated[
+        int | None,
+        "rows reserved for VIPs, which makes shapes independent of the mask; None: as many as the batch needs (512 in "
+        "a compiled graph)",
+    ] = None
     mass: Annotated[
         float | None,
         "with two scales: open nodes only until the closed ones have less than 1 - mass of the score; the budget is "
@@ -65,16 +75,6 @@ class VccConfig(Settings):
     gate_closed: Annotated[
         bool, "in training, scores of closed nodes get a gradient too, through the update of their rows"
     ] = False
-    explore: Annotated[float, "in training, the probability of a random cut"] = 0.1
-    dense_below: Annotated[
-        int | Literal["auto"],
-        'inputs shorter than this run through the untouched model; "auto": if compressing would not save time',
-    ] = "auto"
-    max_vips: Annotated[
-        int | None,
-        "rows reserved for VIPs, which makes shapes independent of the mask; None: as many as the batch needs (512 in "
-        "a compiled graph)",
-    ] = None
 
     def __post_init__(self) -> None:
         # A configuration loaded from JSON has lists.

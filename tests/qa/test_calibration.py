@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vcc.errors import UsageError
-from vcc.qa.calibration import FARTHEST, Calibration
+from vcc.qa.calibration import Calibration
 
 LEADS = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=8).map(lambda leads: sorted(leads, reverse=True))
 
@@ -20,7 +20,7 @@ def test_lead_and_margin_are_weighed_as_fitted() -> None:
     ]
     assert fitted.probabilities([3.0, 1.0, -40.0]) == pytest.approx(expected)
     [alone] = fitted.probabilities([3.0])
-    assert alone == pytest.approx(1 / (1 + math.exp(-(0.2 * 3 + 0.1 * FARTHEST - 1)))), "nothing competes with it"
+    assert alone == pytest.approx(1 / (1 + math.exp(-(0.2 * 3 + 0.1 * 3 - 1)))), "only no answer competes with it"
 
 
 def test_a_longer_text_changes_the_chance_up_to_a_length() -> None:

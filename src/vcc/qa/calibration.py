@@ -43,7 +43,7 @@ class Calibration:
         base = self.size * doublings(tokens) + self.offset
         for i, lead in enumerate(leads):
             others = leads[1:2] if i == 0 else leads[:1]
-            margin = lead - others[0] if others else FARTHEST
+            margin = lead - others[0] if others else lead  # only "no answer" competes with it
             z = self.lead * lead + self.margin * max(-FARTHEST, min(margin, FARTHEST)) + base
             found.append(1 / (1 + math.exp(-max(-500.0, min(z, 500.0)))))
         return found
