@@ -14,6 +14,7 @@ from vcc.errors import ModelError
 from vcc.hosts.compiled.compile import CompiledGraphs
 from vcc.hosts.forward.wrapped import state_of
 
+SLOW = pytest.mark.slow
 OPTIONS: dict[str, dict[str, Any]] = {
     "every": {"vip_window": "every"},
     "mean_norm": {"mean_norm": True},
@@ -84,8 +85,8 @@ def compiled(model: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return model
 
 
-@pytest.mark.parametrize("option", OPTIONS)
-@pytest.mark.parametrize("learning", [False, True])
+@pytest.mark.parametrize("option", [name if name == "all" else pytest.param(name, marks=SLOW) for name in OPTIONS])
+@pytest.mark.parametrize("learning", [pytest.param(False, marks=SLOW), True])
 def test_compiled_gives_the_same_values_and_gradients(
     option: str, learning: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +107,7 @@ def test_compiled_gives_the_same_values_and_gradients(
         assert float((one - other).abs().max()) <= 1e-9 * max(float(one.abs().max()), 1e-3)
 
 
+@SLOW
 def test_another_budget_is_another_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = ragged()
     wrapped = vcc.wrap(build("bert"), REAL)

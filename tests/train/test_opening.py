@@ -54,6 +54,7 @@ def test_a_models_answers_are_found_among_its_segments() -> None:
     assert float(answer_opening_loss(seen, batch["spans"])) == float(expected) > 0
 
 
+@pytest.mark.slow
 def test_it_teaches_queries_and_keys_and_a_compiled_model_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     losses, gradients = [], []
     for compiling in (False, True):

@@ -288,7 +288,7 @@ def test_layers_of_a_kind_are_compiled_once_with_the_same_numbers(
     assert counter.frame_count == 3 + kinds
 
 
-@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("whole", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_any_number_of_lengths_can_be_compiled(monkeypatch: pytest.MonkeyPatch, whole: bool) -> None:
     """Of one function the compiler makes eight graphs at most; the ninth would be an error."""
     eager = lambda function, mode: pieces.compiled(function, "eager")

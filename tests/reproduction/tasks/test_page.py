@@ -15,6 +15,7 @@ PAGE = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
+@pytest.mark.slow  # the snippets of the page run in tests/test_snippets.py
 def test_wrapped_models_are_fine_tuned_with_hugging_faces_classes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
