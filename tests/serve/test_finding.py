@@ -12,6 +12,11 @@ from vcc.documents.document import Document
 from vcc.documents.finding import WEIGHTS, Catalogue, Sketch, question_vectors
 from vcc.documents.formats.read import read_data
 from vcc.documents.shipped import load_asker
+from vcc.serve.engine import Engine
+from vcc.serve.finding import LibraryFinder
+from vcc.serve.library import Library, UnknownDocumentError
+from vcc.serve.metrics import Metrics
+from vcc.serve.settings import ServiceSettings
 
 QUESTION = "w1 w2 ?"
 
@@ -66,3 +71,19 @@ def test_documents_are_found_until_they_are_deleted(service: Running, model: str
         assert matches(client) == pytest.approx(expected(texts, model), abs=0.01)
         assert client.post("/v1/find", json={"question": " "}).status_code == 422
         assert client.post("/v1/find", json={"question": QUESTION, "top": 0}).status_code == 422
+
+
+def test_the_sketch_of_a_document_that_was_deleted_while_it_was_read_is_not_kept(tmp_path: Path, model: str) -> None:
+    settings = ServiceSettings(tmp_path / "kept", model=model, readers=1)
+    library = Library(settings.folder, settings.kept_bytes, settings.kept_hours)
+    engine = Engine(settings, library, Metrics())
+    try:
+        finder = LibraryFinder(engine)
+        entry = library.add(small_model.text(300).encode(), "a.txt")
+        index = load_asker(model).index(small_model.document(300))
+        library.delete(entry.id)
+        with pytest.raises(UnknownDocumentError):
+            finder.keep(entry.id, index)
+        assert not list((tmp_path / "kept").rglob("sketch.safetensors"))
+    finally:
+        engine.close()

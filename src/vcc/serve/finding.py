@@ -27,8 +27,11 @@ class LibraryFinder:
         engine.after_reading.append(self.keep)
 
     def keep(self, id: str, index: Index) -> None:
-        """Keep the sketch of a document that was just read."""
-        Sketch.of(index, self.engine.asker).save(self._path(id))
+        """Keep the sketch of a document that was just read, unless it has been deleted since."""
+        sketch, library = Sketch.of(index, self.engine.asker), self.engine.library
+        with library.lock:  # nothing is deleted meanwhile: saving would make the folder again
+            library.get(id)
+            sketch.save(self._path(id))
 
     def find(self, question: str, top: int) -> list[tuple[LibraryEntry, float]]:
         """Return the documents that match a question best, best first, each with how well it matches."""
