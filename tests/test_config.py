@@ -1,10 +1,12 @@
 import json
+from typing import Any
 
 import pytest
 import torch
 
 from vcc import VccConfig, encode
 from vcc.core.score import SCORES
+from vcc.errors import UsageError
 from vcc.testing import random_rows, tiny_host
 
 
@@ -86,3 +88,9 @@ def test_a_new_score_is_a_row_of_the_table(monkeypatch: pytest.MonkeyPatch) -> N
     opened: list[list[list[int]]] = []
     encode(tiny_host(), random_rows(1, 16), torch.zeros(1, 16), config, lambda step: opened.append(step.cut.opened_nodes[0].tolist()))  # fmt: skip # noqa: E501
     assert opened == [[[3]]] * 3
+
+
+@pytest.mark.parametrize("values", [[], "own", 3])
+def test_settings_that_are_no_object_raise(values: Any) -> None:
+    with pytest.raises(UsageError, match="must be an object"):
+        VccConfig.from_dict(values)

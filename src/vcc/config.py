@@ -28,6 +28,8 @@ class Settings:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        if not isinstance(values, Mapping):
+            raise UsageError(f"the VCC settings are {values!r}: they must be an object with names and values")
         known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
         unknown = sorted(set(values) - known)
         if unknown:

@@ -250,3 +250,11 @@ def test_looking_after_indexes_costs_no_transformers(tmp_path: Path) -> None:
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.startswith("0 indexes"), done.stderr
+
+
+def test_a_control_character_of_a_question_does_not_reach_the_terminal(
+    file: str, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert guarded(lambda: ask(file, ("w1 \x1b[31m",), model=model)) == 2
+    out, err = capsys.readouterr()
+    assert "\x1b" not in out + err and "has a control character" in err

@@ -135,6 +135,8 @@ def check_questions(questions: Sequence[str]) -> None:
             raise UsageError(f"question {question!r} has no words")
         if not question.isprintable() and any(0xD800 <= ord(letter) < 0xE000 for letter in question):
             raise UsageError(f"question {question!r} is not valid UTF-8")
+        if any(ord(letter) < 0x20 and letter not in "\t\n\r" for letter in question):  # it would reach the terminal
+            raise UsageError(f"question {question!r} has a control character")
 
 
 def check_top(top: int) -> None:

@@ -38,7 +38,8 @@ class LongInputEncoder(Wrapped):
         return self.host_class(self, self.family)
 
     def begin_state(self, has_decoder: bool) -> None:
-        settings = VccConfig.from_dict(getattr(self.config, "vcc", None) or {}).resolved(self.host.num_layers)
+        kept = getattr(self.config, "vcc", None)
+        settings = VccConfig.from_dict({} if kept is None else kept).resolved(self.host.num_layers)
         self.vcc_state = EncoderState(settings, has_decoder)
         self.config.vcc = settings.to_dict()
 
