@@ -1,6 +1,6 @@
 """Is the product faster on this machine's CPU than at another commit?
 
-    python benchmarks/product_before_after.py ../before --contract contract.txt --novel novel.txt --threads 2
+    python -m benchmarks.product_before_after ../before --contract contract.txt --novel novel.txt --threads 2
 
 Two processes, one per checkout, do the same work in turn: read a contract and ask CUAD's 41 questions (as `vcc review`
 does), ask its first 4,096 tokens new questions one by one (as the service does), and read a novel. Printed: processor
@@ -10,15 +10,14 @@ index. Each figure is the best of --repeats turns.
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parents[1]
+from benchmarks.checkouts import HERE, reply, started
+
 NEW_QUESTIONS = (
     "Which law governs this agreement?",
     "Who may end this agreement early?",
@@ -74,22 +73,6 @@ def serve() -> None:
         print(json.dumps(work(part, Path(path))), flush=True)
 
 
-def child(checkout: Path, threads: int) -> "subprocess.Popen[str]":
-    env = os.environ | {"PYTHONPATH": str(checkout / "src"), "OMP_NUM_THREADS": str(threads)}
-    words = [sys.executable, __file__, "--serve"]
-    return subprocess.Popen(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-
-def asked(process: "subprocess.Popen[str]", part: str, path: Path) -> dict[str, Any]:
-    assert process.stdin is not None and process.stdout is not None
-    process.stdin.write(json.dumps([part, str(path)]) + "\n")
-    process.stdin.flush()
-    line = process.stdout.readline()
-    if not line:
-        raise SystemExit(f"a process has ended with exit code {process.wait()}")
-    return json.loads(line)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before", type=Path, nargs="?", help="a checkout of another commit")
@@ -104,17 +87,18 @@ def main() -> None:
         return serve()
     if given.before is None or not (given.before / "src/vcc").is_dir():
         parser.error(f"before is {given.before}: it must be a folder with src/vcc in it")
-    processes = child(given.before, given.threads), child(HERE, given.threads)
+    threads = str(given.threads)
+    processes = [started(__file__, checkout, OMP_NUM_THREADS=threads) for checkout in (given.before, HERE)]
     for part in given.parts.split(","):
         path = given.novel if part == "novel" else given.contract
         if path is None:
             parser.error(f"--parts has {part}: --{'novel' if part == 'novel' else 'contract'} is needed")
         for process in processes:
-            asked(process, "load", path)
+            reply(process, ["load", str(path)])
         found: list[list[dict[str, Any]]] = [[], []]
         for number in range(given.repeats):
             for which in (0, 1) if number % 2 else (1, 0):
-                found[which].append(asked(processes[which], part, path))
+                found[which].append(reply(processes[which], [part, str(path)]))
         before, now = (min(one["seconds"] for one in some) for some in found)
         old, new = found[0][0], found[1][0]
         told = f"{part}, {old['tokens']:,} tokens: before {before:.2f} s, now {now:.2f} s, {before / now:.2f} times"

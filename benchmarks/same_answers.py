@@ -1,6 +1,6 @@
 """Does the product still give the same answers as at another commit, and as fast?
 
-    python benchmarks/same_answers.py ../before --data DATA --contracts 4 --others 20
+    python -m benchmarks.same_answers ../before --data DATA --contracts 4 --others 20
 
 Two processes, one for each checkout, read and ask the same validation documents in turn, through `vcc.read` and
 `ask_all`. Printed: how many answers are the same to the last bit, how many best spans are the same, of all questions
@@ -10,17 +10,15 @@ both in one run, each document by turns).
 
 import argparse
 import json
-import os
 import random
-import subprocess
 import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
+
+from benchmarks.checkouts import HERE, reply, started
 
 SHOWN = 0.1
-HERE = Path(__file__).resolve().parents[1]
 PARAGRAPHS, DOCUMENTS = ("squad",), ("timeqa", "fairytaleqa", "contractnli", "medquad", "privacyqa")
 
 
@@ -59,22 +57,6 @@ def serve(model: str | None) -> None:
         print(json.dumps({"answers": answers, "read": read, "ask": seconds}), flush=True)
 
 
-def child(checkout: Path, model: str | None) -> "subprocess.Popen[str]":
-    words = [sys.executable, __file__, "--serve", *(["--model", model] if model else [])]
-    env = os.environ | {"PYTHONPATH": str(checkout / "src")}
-    return subprocess.Popen(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-
-def asked(process: "subprocess.Popen[str]", path: Path, questions: list[str]) -> dict[str, Any]:
-    assert process.stdin is not None and process.stdout is not None
-    process.stdin.write(json.dumps({"path": str(path), "questions": questions}) + "\n")
-    process.stdin.flush()
-    line = process.stdout.readline()
-    if not line:
-        raise SystemExit(f"a process has ended with exit code {process.wait()}")
-    return json.loads(line)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before", type=Path, nargs="?", help="a checkout of another commit")
@@ -89,7 +71,8 @@ def main() -> None:
         return serve(given.model)
     if given.before is None or given.data is None:
         parser.error("a checkout of another commit and --data are needed")
-    processes = child(given.before, given.model), child(HERE, given.model)
+    words = ["--model", given.model] if given.model else []
+    processes = [started(__file__, checkout, *words) for checkout in (given.before, HERE)]
     total = {
         "answers": 0,
         "same": 0,
@@ -107,7 +90,9 @@ def main() -> None:
             path = Path(folder, f"{number}.txt")
             path.write_text(text, encoding="utf-8")
             order = (0, 1) if number % 2 else (1, 0)
-            found = dict(sorted((which, asked(processes[which], path, questions)) for which in order))
+            found = dict(
+                sorted((which, reply(processes[which], {"path": str(path), "questions": questions})) for which in order)
+            )
             before, now = found[0]["answers"], found[1]["answers"]
             for old, new in zip(before, now, strict=True):
                 total["questions"] += 1
