@@ -76,7 +76,7 @@ class Replayed:
         better: list[Found] = []
         number = 0
         for spans in self.passages[looks.share][: looks.most]:
-            if not looks.undecided(self.first, better, number):
+            if not looks.undecided(better, number):
                 break
             better += spans
             number += 1
@@ -87,11 +87,9 @@ def rules(options: LooksOptions) -> Iterator[Looks]:
     """The rule of the product first, then the grid."""
     yield for_clauses(max(options.most))
     for most, share in itertools.product(options.most, options.shares):
-        for few, (none, one), hopeless in itertools.product(
-            (1, 2, 3), ((-math.inf, -math.inf), (-12.0, -6.0), (-9.0, -5.0), (-7.0, -3.0)), (-6.0, -3.0, 0.0)
-        ):
+        for few, hopeless in itertools.product((1, 2, 3, 4), (-6.0, -3.0, 0.0)):
             if few <= most:
-                yield Looks(most, few, one, none, hopeless, math.inf, share=share)
+                yield Looks(most, few, hopeless, math.inf, share=share)
 
 
 @torch.inference_mode()

@@ -105,6 +105,13 @@ VARIANTS: dict[str, Variant] = {
         closing=0.3,
         opening=0.5,
     ),
+    "vcc-question": vcc(
+        "four of six layers on windows, every window sees the question, means at a token's norm, opening is taught",
+        window_layers=4,
+        mean_norm=True,
+        vip_window="every",
+        opening=0.5,
+    ),
     "vcc-half": vcc("half of the pretraining: the paper's 150k", steps=0.5),
     "vcc-more": vcc("twice the pretraining: the paper's VCC*", steps=2),
     "vcc-as-long": vcc("four times the steps of pretraining and of each task: Longformer's time", steps=4, tuning=4),

@@ -16,8 +16,7 @@ from vcc.qa.words import best_matches
 
 RULES = [
     Looks(12, 3),
-    Looks(4, 2, one_below=50.0, none_below=-50.0, hopeless=0.0, clear=math.inf),
-    Looks(6, 2, none_below=math.inf),
+    Looks(4, 2, hopeless=0.0, clear=math.inf),
     Looks(5, 1, hopeless=-100.0, clear=100.0, share=0.5),
     Looks(8, 3, hopeless=100.0),
 ]

@@ -28,25 +28,19 @@ class Looks:
 
     most: int
     few: int = 3  # passages that are read even if they are hopeless
-    one_below: float = -math.inf  # below this lead in the first reading: only one of them
-    none_below: float = -math.inf  # below this lead in the first reading: no passage at all
     hopeless: float = -6.0  # stop after these few passages if their best lead is below this
     clear: float = 8.0  # stop after the first passage if the best lead is above this
     still_clear: float = 8.0  # after further passages the bar sinks by 2 each, down to this
     weak: bool = False  # whether passages with little evidence are read too
     share: float = 1.0  # of the room in a window that a passage fills
 
-    def undecided(self, first: Sequence[Found], found: Sequence[Found], read: int) -> bool:
-        """Whether to read another passage, after the spans of the first reading and those in `read` passages."""
-        lead = first[0].score if first else 0.0
-        if lead < self.none_below:
-            return False
+    def undecided(self, found: Sequence[Found], read: int) -> bool:
+        """Whether to read another passage, after the spans found in `read` passages."""
         if not found:
             return True
         best = max(span.score for span in found)
-        few = 1 if lead < self.one_below else self.few
         clear = max(self.clear - 2.0 * (read - 1), self.still_clear)
-        return best < clear and (read < few or best > self.hopeless)
+        return best < clear and (read < self.few or best > self.hopeless)
 
 
 def for_short_texts(most: int) -> Looks:
@@ -55,9 +49,9 @@ def for_short_texts(most: int) -> Looks:
 
 
 def for_clauses(most: int, several: bool = True) -> Looks:
-    """For questions that the model was trained on: its first reading recognises well if there is no answer. A contract
-    often has a clause at several places, so if `several` answers are wanted, a clear one does not end the search."""
-    search = Looks(min(most, 6), 2, one_below=-5.0, none_below=-9.0, hopeless=0.0, still_clear=4.0)
+    """For questions that the model was trained on: two passages without an answer end the search. A contract often has
+    a clause at several places, so if `several` answers are wanted, a clear one does not end it."""
+    search = Looks(min(most, 6), 2, hopeless=0.0, still_clear=4.0)
     return replace(search, clear=math.inf) if several else search
 
 
@@ -140,7 +134,7 @@ def look_again(
         chosen = [
             ChosenPassage(i, starts[read])
             for i, (starts, own) in enumerate(zip(waiting, looks, strict=True))
-            if read < len(starts) and own.undecided(spans[i], better[i], read)
+            if read < len(starts) and own.undecided(better[i], read)
         ]
         if not chosen:
             break
