@@ -230,12 +230,23 @@ def test_a_measurement_is_kept_if_its_profile_fails(monkeypatch: pytest.MonkeyPa
         raise RuntimeError("no counters")
 
     monkeypatch.setattr(measuring, "busiest", broken)
-    monkeypatch.setattr(torch, "compile", lambda model, **options: model)
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda layer, **options: None)
     cell = measure("bert", 64, "forward", replace(TINY, compile="all", profile=True))
     assert cell.outcome == "measured" and cell.ms
     assert cell.kernels == (Kernel("none: failed: RuntimeError: no counters", 0, 0.0),)
     run = replace(example_run(), cells=(cell,))
     assert "no counters" in report.markdown(run)
+
+
+def test_other_models_are_compiled_layer_by_layer_so_full_attention_needs_no_mask(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled: list[str] = []
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda layer, **options: compiled.append(type(layer).__name__))
+    for name, layer in (("bert", "BertLayer"), ("longformer", "LongformerLayer"), ("t5", "T5Block")):
+        compiled.clear()
+        measure(name, 64, "forward", replace(TINY, compile="all"))
+        assert compiled == [layer] * 3, name
 
 
 def test_a_cell_is_skipped_only_if_a_limit_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import torch
 import transformers as hf
 from torch.utils._python_dispatch import TorchDispatchMode
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.led.modeling_led import LEDEncoder
 
@@ -239,6 +240,21 @@ PREPARED: dict[str, Callable[[Any], Any]] = {
     "block_models": lambda model: baselines("block_models").restore_blocks(model),
     "flex_longformer": lambda model: baselines("flex_longformer").use_flex(model),
 }
+
+
+def compile_peer(name: str, model: Any) -> Any:
+    """Compile another model the way it is fastest: most of them layer by layer. Torch 2.11 takes a model compiled whole
+    for an export, and transformers then gives full attention a mask it does not need. The masks of FlexAttention
+    are blocks, which are made faster inside the graph."""
+    contender = CONTENDERS[name]
+    if contender.research == "flex_longformer":
+        return baselines("flex_longformer").use_flex(model, compile=True)
+    if contender.flex:
+        return torch.compile(model)
+    for layer in model.modules():
+        if isinstance(layer, GradientCheckpointingLayer):  # what transformers' encoder and decoder layers are
+            layer.compile(dynamic=False)
+    return model
 
 
 def has_decoder(name: str) -> bool:

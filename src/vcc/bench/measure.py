@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from vcc.bench.contenders import CONTENDERS, OURS, SIZES, Kernels, attention_of, build, inputs
+from vcc.bench.contenders import CONTENDERS, OURS, SIZES, Kernels, attention_of, build, compile_peer, inputs
 from vcc.bench.kernels import Kernel, busiest
 from vcc.bench.settings import BenchSettings
 from vcc.errors import is_out_of_memory
@@ -144,7 +144,7 @@ def prepare(
     if settings.compile != "none" and name in OURS:
         run = compile_ours(model)
     elif settings.compile == "all":
-        run = torch.compile(model)
+        run = compile_peer(name, model)
     # (D,) the loss is the mean output along one direction: no layer norm cancels its gradient
     direction = torch.randn(model.config.hidden_size, generator=torch.Generator().manual_seed(0)).to(device, dtype)
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "autocast")
