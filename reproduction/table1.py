@@ -31,5 +31,6 @@ class Table1(Experiment):
             picture = picture_of("WikiHop", hops, "accuracy", at)
             return Report(self.name, self.title, self.claim, (paper,), (picture,))
         tables = (*reports.comparison(at, self.models), paper)
-        pictures = (reports.perplexities(at, self.models), picture_of("WikiHop, the paper", hops, "accuracy", at))
+        paper_hops = picture_of("WikiHop, the paper", hops, "accuracy", at)
+        pictures = (reports.by_time(at, self.models), reports.perplexities(at, self.models), paper_hops)
         return Report(self.name, self.title, self.claim, tables, pictures, (reports.scale_of(at.small),))

@@ -109,6 +109,21 @@ def comparison(at: Workspace, models: Sequence[str]) -> tuple[ReportTable, ...]:
     )
 
 
+def by_time(at: Workspace, models: Sequence[str]) -> Picture:
+    """Accuracy on the first task against the time of a training step."""
+    task = at.small.tasks[0]
+    name, points = metric(task), []
+    for model in seen(at, models):
+        found, took = accuracy(at, model, task), times(at, model)
+        ms = took.get("training_gpu_ms_each") or took.get("training_ms_each")
+        if found and ms:
+            points.append(
+                Point(model, ms, found[name], found.get(f"{name}_low"), found.get(f"{name}_high"), label=model)
+            )
+    spent = f", {at.small.tune_seconds:g} GPU seconds of training" if at.small.tune_seconds else ""
+    return Picture(f"{task}, {at.small.length:,} tokens{spent}", "training ms per sequence", f"{name}, %", tuple(points))
+
+
 def perplexities(at: Workspace, models: Sequence[str]) -> Picture:
     points = [
         Point(model, point["step"], point["log_perplexity"]) for model in seen(at, models) for point in curve(at, model)
