@@ -1,7 +1,7 @@
 """Another reader on long texts: the passages that `vcc.pipeline` chooses, beside all windows.
 
-    python benchmarks/pipeline.py --data DATA --lengths 4096,16384 --texts 10 --questions 1
-    python benchmarks/pipeline.py --data DATA --lengths 16384 --texts 10 --questions 10 --tokens
+    python -m benchmarks.pipeline --data DATA --lengths 16384 --texts 30
+    python -m benchmarks.pipeline --data DATA --lengths 16384 --texts 10 --questions 10 --tokens
 
 SQuAD's paragraphs are hidden among others. The reader is --model NAME, or unless given the bundled model without its
 wrapping (`vcc.unwrap`), which reads windows. Printed for each length: F1 and processor seconds a question of both, and

@@ -132,7 +132,7 @@ def needs(code: str) -> None:
             pytest.importorskip(package)
 
 
-@pytest.mark.parametrize(("name", "key", "blocks"), programs())
+@pytest.mark.parametrize(("name", "key", "blocks"), list(programs()))
 def test_the_code_of_a_page_does_what_the_page_promises(
     name: str, key: str, blocks: list[tuple[str, str]], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

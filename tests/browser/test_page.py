@@ -189,7 +189,7 @@ def test_the_highlight_lies_over_the_right_words(tab: Tab, address: str) -> None
 
 
 def test_an_answer_is_found_among_all_documents(tab: Tab, address: str) -> None:
-    tab.service.upload(b"The heron stands in the shallow water and waits for fish. " * 20, "heron.txt")
+    other = tab.service.upload(b"The heron stands in the shallow water and waits for fish. " * 20, "heron.txt").json()
     page = tab.page
     page.goto(tab.service.address)
     page.get_by_label("Find in all documents").fill(QUESTION)
@@ -200,6 +200,8 @@ def test_an_answer_is_found_among_all_documents(tab: Tab, address: str) -> None:
     page.locator(".box").first.wait_for()
     assert "d=" in page.url and "s=" in page.url
     assert page.locator("#found li").filter(has_text="heron.txt").count() == 1, "it matches less, and is listed after"
+    with tab.service.client() as client:  # other tests count documents
+        assert client.delete(f"/v1/documents/{other['id']}").status_code == 204
 
 
 def test_a_reload_and_a_second_tab_show_the_same_document(tab: Tab, address: str) -> None:

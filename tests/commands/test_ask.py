@@ -145,6 +145,22 @@ def test_without_a_question_a_person_is_prompted_until_an_empty_line(
     assert next(typed, "nothing") == "nothing" and shown.count(" s\n") == 2 and "An empty line quits" in shown
 
 
+def test_a_long_text_is_read_once_also_when_questions_are_typed(
+    file: str, model: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vcc.documents.index.LONG", 500)  # characters; its index is then on disk
+    assert run(ask, file, "w1 w2?", "--model", model, "--json") == 0
+    (kept,) = cache.iterdir()
+    files = {path.name for path in kept.iterdir()}
+    assert "shape.json" in files
+    typed = iter(["w1 w2?", "w3?", ""])
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", lambda _: next(typed))
+    monkeypatch.setattr("vcc.qa.long_tree.read_once", lambda *_: pytest.fail("the document was read again"))
+    assert run(ask, file, "--model", model) == 0
+    assert next(typed, "nothing") == "nothing" and {path.name for path in kept.iterdir()} == files
+
+
 def test_index_keeps_lists_and_clears(
     file: str, model: str, cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,21 @@ def test_a_folder_is_indexed_found_in_and_asked(model: str, tmp_path: Path, caps
     assert "0 documents in" in capsys.readouterr().err
 
 
+def test_a_long_document_of_a_folder_is_read_once(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("vcc.documents.index.LONG", 500)  # characters; its index is then on disk
+    folder = texts(tmp_path / "in", 2)
+    (folder / "long.txt").write_text(small_model.text(1500))
+    index(folder, model)
+    assert list((tmp_path / "cache").rglob("shape.json"))
+    monkeypatch.setattr("vcc.qa.long_tree.read_once", lambda *_: pytest.fail("the document was read again"))
+    for question in (QUESTION, "w5 ?"):
+        capsys.readouterr()
+        assert main(["ask", str(folder), question, "--model", model, "--documents", "3"]) == 0
+        assert "asked the best 3 of 3 documents" in capsys.readouterr().out
+
+
 def test_find_reads_a_folder_that_was_not_indexed(model: str, tmp_path: Path, capsys: Any) -> None:
     folder = texts(tmp_path / "in", 3)
     assert main(["find", str(folder), QUESTION, "--model", model, "--json"]) == 0

@@ -1,6 +1,5 @@
 """Haystack, LangChain and LlamaIndex: our components in their own pipelines, and in LangChain's own test suite."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +88,7 @@ except ImportError:
 
 if RetrieversIntegrationTests is not None:
 
+    @pytest.mark.asyncio
     class TestLangChainsOwnSuite(RetrieversIntegrationTests):
         """Their tests of a retriever."""
 
@@ -109,9 +109,6 @@ if RetrieversIntegrationTests is not None:
         @property
         def retriever_query_example(self) -> str:
             return QUERY
-
-        def test_ainvoke_returns_documents(self, retriever: Any) -> None:
-            asyncio.run(super().test_ainvoke_returns_documents(retriever))
 
 
 class TestLlamaIndex:

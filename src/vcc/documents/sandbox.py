@@ -24,42 +24,49 @@ EXECUTE, READ_FILE, READ_DIR = 1 << 0, 1 << 2, 1 << 3
 # Rights by the version that introduced them: 1 has those up to symbolic links, 2 links across folders, 3 cuts files.
 RIGHTS = {1: (1 << 13) - 1, 2: 1 << 13, 3: 1 << 14}
 
-# System calls by machine. Those with an "own" are allowed on the process itself.
+# System calls by their numbers on each machine; None: not there. aarch64 has the numbers of the kernel's generic table.
+MACHINES = ("x86_64", "aarch64")
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-FORBIDDEN = {
-    "x86_64": {
-        **{"socket": 41, "connect": 42, "accept": 43, "sendto": 44, "bind": 49, "listen": 50, "socketpair": 53},
-        **{"fork": 57, "vfork": 58, "execve": 59, "execveat": 322, "accept4": 288, "ptrace": 101, "tkill": 200},
-        **{"process_vm_readv": 310, "process_vm_writev": 311, "pidfd_open": 434, "pidfd_getfd": 438, "prlimit64": 302},
-        **{"rt_sigqueueinfo": 129, "rt_tgsigqueueinfo": 297, "pidfd_send_signal": 424, "setpriority": 141},
-        **{"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "bpf": 321, "perf_event_open": 298},
-        **{"mount": 165, "umount2": 166, "unshare": 272, "setns": 308, "chroot": 161, "keyctl": 250, "add_key": 248},
-        **{"userfaultfd": 323, "open_by_handle_at": 304, "memfd_create": 319, "shmget": 29, "shmat": 30, "msgget": 68},
-        **{"chmod": 90, "fchmod": 91, "fchmodat": 268, "fchmodat2": 452, "chown": 92, "fchown": 93, "lchown": 94},
-        **{"fchownat": 260, "setxattr": 188, "lsetxattr": 189, "fsetxattr": 190, "utimensat": 280, "utime": 132},
-    },
-    "aarch64": {
-        **{"socket": 198, "socketpair": 199, "bind": 200, "listen": 201, "accept": 202, "connect": 203, "sendto": 206},
-        **{"execve": 221, "execveat": 281, "accept4": 242, "ptrace": 117, "tkill": 130},
-        **{"process_vm_readv": 270, "process_vm_writev": 271, "pidfd_open": 434, "pidfd_getfd": 438, "prlimit64": 261},
-        **{"rt_sigqueueinfo": 138, "rt_tgsigqueueinfo": 240, "pidfd_send_signal": 424, "setpriority": 140},
-        **{"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "bpf": 280, "perf_event_open": 241},
-        **{"mount": 40, "umount2": 39, "unshare": 97, "setns": 268, "chroot": 51, "keyctl": 219, "add_key": 217},
-        **{
-            "userfaultfd": 282,
-            "open_by_handle_at": 265,
-            "memfd_create": 279,
-            "shmget": 194,
-            "shmat": 196,
-            "msgget": 186,
-        },
-        **{"fchmod": 52, "fchmodat": 53, "fchmodat2": 452, "fchownat": 54, "fchown": 55, "utimensat": 88},
-        **{"setxattr": 5, "lsetxattr": 6, "fsetxattr": 7},
-    },
+Numbers = dict[str, tuple[int | None, int | None]]
+NETWORK: Numbers = {
+    **{"socket": (41, 198), "socketpair": (53, 199), "connect": (42, 203), "bind": (49, 200), "listen": (50, 201)},
+    **{"accept": (43, 202), "accept4": (288, 242), "sendto": (44, 206)},
+    **{"io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427)},
 }
-OWN = {"x86_64": (62, 234, 302), "aarch64": (129, 131, 261)}  # kill, tgkill, prlimit64: on the process itself only
-CLONE = {"x86_64": 56, "aarch64": 220}
-CLONE3 = 435
+PROCESSES: Numbers = {
+    **{"fork": (57, None), "vfork": (58, None), "execve": (59, 221), "execveat": (322, 281), "ptrace": (101, 117)},
+    **{"process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "process_madvise": (440, 440)},
+    **{"pidfd_open": (434, 434), "pidfd_getfd": (438, 438), "pidfd_send_signal": (424, 424), "tkill": (200, 130)},
+    **{"rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240), "setpriority": (141, 140)},
+    **{"sched_setscheduler": (144, 119), "sched_setparam": (142, 118), "sched_setattr": (314, 274)},
+    **{"ioprio_set": (251, 30), "migrate_pages": (256, 238), "move_pages": (279, 239), "userfaultfd": (323, 282)},
+    **{"shmget": (29, 194), "shmat": (30, 196), "msgget": (68, 186), "semget": (64, 190), "mq_open": (240, 180)},
+}
+FILES: Numbers = {  # what landlock leaves
+    **{"chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452)},
+    **{"chown": (92, None), "fchown": (93, 55), "lchown": (94, None), "fchownat": (260, 54)},
+    **{"setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "setxattrat": (463, 463)},
+    **{"removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16), "removexattrat": (466, 466)},
+    **{"utime": (132, None), "utimes": (235, None), "futimesat": (261, None), "utimensat": (280, 88)},
+    **{"open_by_handle_at": (304, 265), "memfd_create": (319, 279)},
+}
+ADMINISTRATION: Numbers = {  # for a service that runs as root
+    **{"mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51), "unshare": (272, 97)},
+    **{"setns": (308, 268), "open_tree": (428, 428), "move_mount": (429, 429), "mount_setattr": (442, 442)},
+    **{"fsopen": (430, 430), "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433)},
+    **{"init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106)},
+    **{"kexec_load": (246, 104), "kexec_file_load": (320, 294), "reboot": (169, 142), "acct": (163, 89)},
+    **{"swapon": (167, 224), "swapoff": (168, 225), "quotactl": (179, 60), "syslog": (103, 116)},
+    **{"settimeofday": (164, 170), "clock_settime": (227, 112), "clock_adjtime": (305, 266), "adjtimex": (159, 171)},
+    **{"sethostname": (170, 161), "setdomainname": (171, 162), "iopl": (172, None), "ioperm": (173, None)},
+    **{"keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218)},
+    **{"bpf": (321, 280), "perf_event_open": (298, 241)},
+}
+FORBIDDEN: Numbers = {**NETWORK, **PROCESSES, **FILES, **ADMINISTRATION}
+SIGNALS: Numbers = {"kill": (62, 129), "tgkill": (234, 131)}  # to the process itself only
+LIMITS: Numbers = {"prlimit64": (302, 261)}  # likewise; 0 stands for the process itself
+CLONE: Numbers = {"clone": (56, 220)}  # threads only
+CLONE3: Numbers = {"clone3": (435, 435)}  # its flags are in memory, where a filter cannot look
 CLONE_THREAD = 0x10000
 X32 = 0x40000000  # system calls of another kind on x86_64
 REFUSED, NOT_THERE, ALLOWED = 0x00050000 | 1, 0x00050000 | 38, 0x7FFF0000  # EPERM; ENOSYS: the C library asks otherwise
@@ -158,19 +165,25 @@ def _program(machine: str) -> list[bytes]:
     def give(result: int) -> bytes:
         return struct.pack("=HBBI", 0x06, 0, 0, result)
 
-    own = OWN[machine]
     over = struct.pack("=HBBI", 0x05, 0, 0, 1)  # the next instruction
     program = [load(ARCHITECTURE), unless_equal(ARCHITECTURES[machine], 1), over, give(REFUSED), load(NUMBER)]
     if machine == "x86_64":
         program += [struct.pack("=HBBI", 0x35, 0, 1, X32), give(REFUSED)]
-    for number in FORBIDDEN[machine].values():
-        if number not in own:
-            program += [unless_equal(number, 1), give(REFUSED)]
-    program += [unless_equal(CLONE3, 1), give(NOT_THERE)]
+    for number in _numbers(FORBIDDEN, machine):
+        program += [unless_equal(number, 1), give(REFUSED)]
+    for number in _numbers(CLONE3, machine):
+        program += [unless_equal(number, 1), give(NOT_THERE)]
     has_bits = struct.pack("=HBBI", 0x45, 1, 0, CLONE_THREAD)
-    program += [unless_equal(CLONE[machine], 4), load(FIRST_ARGUMENT), has_bits, give(REFUSED), give(ALLOWED)]
-    for number in own:  # 0 is the process itself for prlimit64, and its group for kill
-        selves = (os.getpid(), 0) if number == own[2] else (os.getpid(),)
+    for number in _numbers(CLONE, machine):
+        program += [unless_equal(number, 4), load(FIRST_ARGUMENT), has_bits, give(REFUSED), give(ALLOWED)]
+    for calls, selves in ((SIGNALS, (os.getpid(),)), (LIMITS, (os.getpid(), 0))):
         same = [part for pid in selves for part in (unless_equal(pid, 1), give(ALLOWED))]
-        program += [unless_equal(number, len(same) + 2), load(FIRST_ARGUMENT), *same, give(REFUSED)]
+        for number in _numbers(calls, machine):
+            program += [unless_equal(number, len(same) + 2), load(FIRST_ARGUMENT), *same, give(REFUSED)]
     return [*program, give(ALLOWED)]
+
+
+def _numbers(calls: Numbers, machine: str) -> list[int]:
+    """The numbers of some system calls on a machine, without those that it does not have."""
+    numbers = (on[MACHINES.index(machine)] for on in calls.values())
+    return [number for number in numbers if number is not None]
