@@ -45,6 +45,28 @@ def test_the_badges_say_what_the_project_file_says() -> None:
     assert known["python"] in read("docs/install.md")
 
 
+def test_every_word_of_the_design_is_defined_where_the_design_says() -> None:
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|.*\| ((?:`[\w/.]+`(?:, )?)+) \|$", read("DESIGN.md"), re.MULTILINE)
+    classes = [(name, place) for names, place in rows for name in re.findall(r"`([A-Z]\w+)`", names)]
+    assert len(classes) > 35
+    for name, place in classes:
+        paths = [ROOT / "src" / "vcc" / each for each in re.findall(r"`([^`]+)`", place)]
+        files = [file for path in paths for file in ([path] if path.suffix else path.rglob("*.py"))]
+        assert any(re.search(rf"^class {name}\b", file.read_text(), re.MULTILINE) for file in files), f"{name}: {place}"
+
+
+GUIDES = ("README.md", "DESIGN.md", "AGENTS.md", "CONTRIBUTING.md", "docs/decisions.md", "docs/adding-a-host.md")
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_every_file_that_a_guide_names_exists(guide: str) -> None:
+    for name in re.findall(r"`([\w/-]+/(?:[\w-]+\.\w+)?|[\w/-]+\.py)`", read(guide)):
+        made = name.startswith("out/")
+        places = (ROOT, ROOT / "src", ROOT / "src" / "vcc")
+        below = (folder for place in ("src", "tests", "reproduction") for folder in (ROOT / place).rglob(name))
+        assert made or any((place / name).exists() for place in places) or any(below), f"{guide}: {name}"
+
+
 def test_the_changelog_has_the_usual_headings_only() -> None:
     headings = set(re.findall(r"^### (.+)$", read("CHANGELOG.md"), re.MULTILINE))
     assert headings <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
