@@ -41,9 +41,7 @@ UNCHECKED = "unchecked"  # no quote, and the model judges no statements
 
 def chat(
     file: File,
-    question: Annotated[
-        tuple[str, ...], "one or more independent questions; without any, a prompt opens"
-    ],
+    question: Annotated[tuple[str, ...], "one or more independent questions; without any, a prompt opens"],
     model: Annotated[
         str | None, "folder of a causal language model that writes the answers, or smollm2 (default: quote sentences)"
     ] = None,
