@@ -1,6 +1,7 @@
 """The files around the code: one version everywhere, pinned actions, workflows that run what `make` has."""
 
 import re
+import runpy
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,44 @@ def test_the_version_is_the_same_everywhere() -> None:
     assert re.search(r"^## (\S+)", read("CHANGELOG.md"), re.MULTILINE)[1] == version  # type: ignore[index]
     assert yaml.safe_load(read("CITATION.cff"))["version"] == version
     assert f"version = {{{version}}}" in read("README.md")
+
+
+def test_the_badges_say_what_the_project_file_says() -> None:
+    badges = runpy.run_path(str(ROOT / "docs" / "site" / "badges.py"))
+    known = badges["facts"]()
+    assert read("docs/badges.svg") == badges["draw"](known), "python docs/site/badges.py"
+    project = tomllib.loads(read("pyproject.toml"))["project"]
+    assert project["requires-python"] == f">={known['python'].split()[0]}" and known["version"] == project["version"]
+    assert "Apache License" in read("LICENSE") and known["licence"] == "Apache-2.0"
+    installed = {
+        job["strategy"]["matrix"]["python"][-1]
+        for job in jobs(WORKFLOWS[-1]).values()
+        if "strategy" in job and "python" in job["strategy"]["matrix"]
+    }
+    assert installed == {known["python"].split()[-1]}  # CI installs the wheel there
+    assert known["python"] in read("docs/install.md")
+
+
+def test_every_word_of_the_design_is_defined_where_the_design_says() -> None:
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|.*\| ((?:`[\w/.]+`(?:, )?)+) \|$", read("DESIGN.md"), re.MULTILINE)
+    classes = [(name, place) for names, place in rows for name in re.findall(r"`([A-Z]\w+)`", names)]
+    assert len(classes) > 35
+    for name, place in classes:
+        paths = [ROOT / "src" / "vcc" / each for each in re.findall(r"`([^`]+)`", place)]
+        files = [file for path in paths for file in ([path] if path.suffix else path.rglob("*.py"))]
+        assert any(re.search(rf"^class {name}\b", file.read_text(), re.MULTILINE) for file in files), f"{name}: {place}"
+
+
+GUIDES = ("README.md", "DESIGN.md", "AGENTS.md", "CONTRIBUTING.md", "docs/decisions.md", "docs/adding-a-host.md")
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_every_file_that_a_guide_names_exists(guide: str) -> None:
+    for name in re.findall(r"`([\w/-]+/(?:[\w-]+\.\w+)?|[\w/-]+\.py)`", read(guide)):
+        made = name.startswith("out/")
+        places = (ROOT, ROOT / "src", ROOT / "src" / "vcc")
+        below = (folder for place in ("src", "tests", "reproduction") for folder in (ROOT / place).rglob(name))
+        assert made or any((place / name).exists() for place in places) or any(below), f"{guide}: {name}"
 
 
 def test_the_changelog_has_the_usual_headings_only() -> None:

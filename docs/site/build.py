@@ -65,6 +65,7 @@ def main() -> None:
         else:
             shutil.copyfile(file, target / page)
     shutil.copyfile(ROOT / "llms.txt", target / "llms.txt")
+    shutil.copyfile(DOCS / "site" / "extra.css", target / "extra.css")
     shutil.copyfile(DOCS / "site" / "zensical.toml", OUT / "zensical.toml")
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean"]
     done = subprocess.run(command, cwd=OUT)
@@ -75,18 +76,19 @@ def main() -> None:
 
 
 def dead_links(site: Path) -> list[str]:
-    """Links and pictures of the built pages that lead nowhere in the site, and anything loaded from elsewhere."""
+    """Links, anchors and pictures of the pages that lead nowhere in the site, and anything loaded from elsewhere."""
+    texts = {page: page.read_text(encoding="utf-8") for page in sorted(site.rglob("*.html")) if page.name != "404.html"}
+    places = {page: set(re.findall(r'\b(?:id|name)="([^"]+)"', text)) for page, text in texts.items()}
     dead = []
-    for page in sorted(site.rglob("*.html")):
-        text = page.read_text(encoding="utf-8")
-        for kind, target in re.findall(r'\b(href|src)="([^"#]*)', text):
+    for page, text in texts.items():
+        for kind, target, anchor in re.findall(r'\b(href|src)="([^"#]*)(?:#([^"]*))?"', text):
             if target.startswith(("http:", "https:")):
                 if kind == "src":
                     dead.append(f"{page.relative_to(site)}: loads {target}")
-            elif target and not target.startswith(("data:", "mailto:", "javascript:")):
-                found = (page.parent / target.split("?")[0]).resolve()
-                if page.name != "404.html" and not found.exists():
-                    dead.append(f"{page.relative_to(site)}: {target}")
+            elif not target.startswith(("data:", "mailto:", "javascript:")):
+                found = (page.parent / target.split("?")[0]).resolve() if target else page
+                if not found.exists() or (anchor and anchor not in places.get(found, {anchor})):
+                    dead.append(f"{page.relative_to(site)}: {target}#{anchor}")
     return dead
 
 

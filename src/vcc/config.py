@@ -45,7 +45,7 @@ class VccConfig(Settings):
     budget: Annotated[tuple[int, ...], "nodes opened at each scale but the last"] = (90,)
     window: Annotated[int, "tokens per window in the first layers"] = 512
     window_layers: Annotated[
-        int | None, "how many layers run on windows; None: the paper's 4 of 12 and 6 of 24, else a third"
+        int | None, "number of layers on windows (None: 4 of 12 and 6 of 24 as in the paper, else a third)"
     ] = None
     vip_window: Annotated[
         Literal["inline", "own", "every"],
@@ -63,7 +63,7 @@ class VccConfig(Settings):
     ] = "auto"
     max_vips: Annotated[
         int | None,
-        "rows reserved for VIPs, which makes shapes independent of the mask; None: as many as the batch needs (512 in "
+        "rows reserved for VIPs, which makes shapes independent of the mask (None: as many as the batch needs, 512 in "
         "a compiled graph)",
     ] = None
     mass: Annotated[

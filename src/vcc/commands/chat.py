@@ -41,23 +41,21 @@ UNCHECKED = "unchecked"  # no quote, and the model judges no statements
 
 def chat(
     file: File,
-    question: Annotated[
-        tuple[str, ...], "what to ask, each by itself; none: you are prompted, and the conversation goes on"
-    ],
+    question: Annotated[tuple[str, ...], "one or more independent questions; without any, a prompt opens"],
     model: Annotated[
-        str | None, "folder of a causal language model that writes answers, or smollm2; none: sentences are quoted"
+        str | None, "folder of a causal language model that writes the answers, or smollm2 (default: quote sentences)"
     ] = None,
-    finder: Annotated[str | None, "folder of the model that finds passages; unless given, the bundled one"] = None,
-    context: Annotated[int, "tokens of passages that the language model is given with a question"] = 600,
-    longest: Annotated[int, "tokens that the language model writes, at most"] = 120,
+    finder: Annotated[str | None, "folder of the model that finds passages (default: the bundled model)"] = None,
+    context: Annotated[int, "maximum tokens of passages given to the language model"] = 600,
+    longest: Annotated[int, "maximum tokens that the language model writes"] = 120,
     json: Json = False,
     no_cache: NoCache = False,
     reading: ReadLimits = DEFAULT_READ_LIMITS,
 ) -> None:
     """Answer questions about a document with the sentences that answer them.
 
-    With --model a language model on this machine writes the answers from the passages. Every sentence is checked as by
-    vcc verify and marked; what the document contradicts or does not support is withheld.
+    With --model, a local language model writes the answers from the passages. Every sentence is checked like in vcc
+    verify and marked; sentences that the document contradicts or does not support are withheld.
     """
     if context < 64:
         raise UsageError(f"--context is {context}: it must be at least 64 tokens")

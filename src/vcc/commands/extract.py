@@ -34,8 +34,8 @@ Files = Annotated[tuple[str, ...], "documents: text, Markdown, HTML, PDF, DOCX, 
 
 def extract(
     file: Files,
-    schema: Annotated[Path | None, "needed: a JSON Schema of an object; its properties are the fields"] = None,
-    out: Annotated[Path | None, "write to this file: .json for one document; .xlsx, .csv or .parquet"] = None,
+    schema: Annotated[Path | None, "JSON Schema of an object (required); its properties are the fields"] = None,
+    out: Annotated[Path | None, "file to write: .json for one document, .xlsx, .csv or .parquet"] = None,
     threshold: Threshold = None,
     json: Json = False,
     model: Model = None,
@@ -46,8 +46,8 @@ def extract(
     """Fill the fields of a JSON Schema from a document, each value with its evidence.
 
     A field's name, description and type become its questions. Dates, durations, sums and numbers are read from the
-    spans found. A field below the threshold stays empty. Several documents, or a folder, become one table; a run that
-    was stopped continues where it was.
+    spans found. A field below the threshold stays empty. Several documents, or a folder, become one table; a stopped
+    run resumes when started again.
     """
     if schema is None:
         raise UsageError("no --schema: name the .json file of a JSON Schema")

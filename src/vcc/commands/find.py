@@ -16,15 +16,15 @@ from vcc.errors import Failure, UsageError
 def find(
     folder: Annotated[str, "a folder of documents, on this machine or remote"],
     question: Annotated[str, "a question, or what the documents should be about"],
-    top: Annotated[int, "documents to list"] = 10,
+    top: Annotated[int, "maximum documents to list"] = 10,
     json: Json = False,
     model: Model = None,
     reading: ReadLimits = DEFAULT_READ_LIMITS,
 ) -> None:
     """List the documents of a folder that match a question best.
 
-    A folder that was not indexed is read first. Files that were added, changed or removed since count after the next
-    vcc index FOLDER. vcc ask FOLDER asks the documents that are found.
+    A folder without an index is read first. Run vcc index FOLDER again after files were added, changed or removed.
+    vcc ask FOLDER also asks the documents found.
     """
     if top < 1:
         raise UsageError(f"--top is {top}: it must be at least 1")

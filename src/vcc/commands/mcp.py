@@ -12,12 +12,12 @@ def mcp(
     folder: Annotated[tuple[Path, ...], "folders whose files may be read; nothing outside them is"],
     model: Model = None,
     no_cache: NoCache = False,
-    wait: Annotated[float, "seconds that a call may take; its work goes on, and a later call finds it done"] = 600,
+    wait: Annotated[float, "maximum seconds per call; the work continues, and a later call finds it done"] = 600,
     reading: ReadLimits = DEFAULT_READ_LIMITS,
 ) -> None:
     """Serve the files below folders as MCP tools: read, ask, review, find, quote, extract, verify.
 
-    It speaks over standard input and output, so another program starts it: {"command": "vcc", "args": ["mcp",
+    It uses standard input and output, so another program starts it: {"command": "vcc", "args": ["mcp",
     "/path/to/folder"]}. It needs no network.
     """
     from vcc.documents.store import default_store

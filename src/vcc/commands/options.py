@@ -145,7 +145,7 @@ def _add(parser: Any, name: str, kind: Any, default: Any, text: str, positional:
             read, several = _reader(get_args(_plain(kind))[0])[0], {"nargs": "*"}
         parser.add_argument(name, type=read, metavar=name.upper(), help=text, **several)
         return
-    if default is not MISSING and default not in (None, ()):
+    if default is not MISSING and default not in (None, (), ""):
         text = f"{text} (default: {_shown(default)})".lstrip()
     extra: dict[str, Any] = {"nargs": "?", "const": True} if _plain(kind) is bool else {}
     required = default is MISSING

@@ -45,7 +45,7 @@ def review(
     file: Files,
     questions: Annotated[Path | None, "your own questions (.yaml or .csv) instead of the 41 clauses"] = None,
     out: Annotated[Path | None, "table to write: .xlsx or .csv (one row per contract) or .parquet"] = None,
-    top: Annotated[int | None, "maximum answers per question; unless given, as many as the contract has"] = None,
+    top: Annotated[int | None, "maximum answers per question (default: as many as the contract has)"] = None,
     json: Json = False,
     html: Page = None,
     model: Model = None,
