@@ -36,7 +36,7 @@ ASIDE = ".writing-"
 MANIFEST = "manifest.json"
 # The files of an index, of either kind.
 FILES = re.compile(
-    r"manifest\.json|index\.safetensors|ids|offsets|[a-z]+\.json|means|(differences|counts|positions)\.?\d*"
+    r"manifest\.json|index\.safetensors|ids|offsets|[a-z]+\.json|(means|differences|counts|positions)[.\d]*(steps)?"
 )
 MANIFEST_LIMITS = Limits(file_bytes=1_000_000)
 IN_THE_WAY = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
