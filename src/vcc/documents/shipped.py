@@ -45,9 +45,12 @@ def loaded(folder: str | None) -> "Asker":
 
     from vcc.documents.asker import Asker
     from vcc.hosts.eight_bits import wanted_precision
+    from vcc.kept_memory import keep_freed_memory
 
     model, tokenizer = bundled() if folder is None else saved(path)
     place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if place.type == "cpu":
+        keep_freed_memory()
     return Asker(model.to(place).eval(), tokenizer, wanted_precision())
 
 
