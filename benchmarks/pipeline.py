@@ -19,7 +19,7 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 import vcc
 from vcc.data.example import Example
-from vcc.documents.shipped import load_asker
+from vcc.documents.shipped import SHIPPED, load_asker
 from vcc.pipeline import QuestionAnswering
 from vcc.tasks.metrics import best_of, word_f1
 from vcc.tasks.squad_haystack import SquadHaystack
@@ -27,7 +27,7 @@ from vcc.tasks.squad_haystack import SquadHaystack
 
 def make(model: str | None) -> QuestionAnswering:
     if model is None:
-        asker = load_asker()
+        asker = load_asker(str(SHIPPED))
         return vcc.pipeline(vcc.unwrap(asker.model), asker.tokenizer)
     reader = AutoModelForQuestionAnswering.from_pretrained(model).eval()
     return vcc.pipeline(reader, AutoTokenizer.from_pretrained(model))

@@ -5,8 +5,10 @@ from importlib.util import find_spec
 
 import torch
 
+from vcc.constant_result import constant_result
 
-@torch.compiler.assume_constant_result
+
+@constant_result
 def why_not_on(device: torch.device) -> str | None:
     """Why Triton's kernels cannot run; None if they can."""
     if find_spec("triton") is None:

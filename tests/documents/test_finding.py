@@ -143,7 +143,7 @@ def test_a_long_document_has_the_sketch_of_a_short_one(asker: Asker, tmp_path: P
     text = read_data(small_model.text(900, 5).encode(), "a.txt")
     short, long = MemoryIndex.read(text, asker.qa), DiskIndex.read(text, asker.qa)
     one, other = Sketch.of(short, asker), Sketch.of(long, asker)
-    np.testing.assert_allclose(one.coarse.astype(int), other.coarse, atol=1)
+    np.testing.assert_allclose(one.coarse.astype(int), other.coarse, atol=4)  # of 127; both are kept in 6 bits
     np.testing.assert_array_equal(one.words, other.words)
 
 

@@ -35,7 +35,6 @@ def test_pieces_make_the_tokens_of_the_whole(tmp_path: Path) -> None:
     assert len(list(pieces_of("x" * 1000))) == 4  # no word ends anywhere
 
 
-@pytest.mark.usefixtures("exact_indexes")
 def test_it_answers_as_in_memory_where_scales_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text, model = small_model.document(60), str(tmp_path / "model")
     made = small_model.model(settings=replace(small_model.SETTINGS, budget=(1000, 6)))

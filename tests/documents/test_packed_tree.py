@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from vcc.core.rows import Rows
 from vcc.core.tree import build_tree, flatten_tree
-from vcc.documents.packed_tree import LEVELS, STEPS, PackedTree, pack, unpack
+from vcc.documents.packed_tree import PackedTree
+from vcc.qa.six_bits import LEVELS, STEPS, pack, unpack
 
 SCALES = (8, 4, 1)
 

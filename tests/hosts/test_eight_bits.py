@@ -1,5 +1,6 @@
 """BERT's matrix products in 8 bits: near the plain host, the same in every batch, and only where asked for."""
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,14 @@ import vcc
 from vcc.core.rows import Rows
 from vcc.errors import UsageError
 from vcc.hosts import eight_bits
-from vcc.hosts.eight_bits import EightBitHost, eight_bit_host, rounded, wanted_precision
+from vcc.hosts.eight_bits import (
+    MIDDLE,
+    NEAR_BOTTOM,
+    EightBitHost,
+    eight_bit_host,
+    rounded,
+    wanted_precision,
+)
 from vcc.hosts.forward.encoder import find_encoder
 from vcc.testing import random_rows
 
@@ -53,12 +61,22 @@ def near(found: torch.Tensor, expected: torch.Tensor) -> bool:
 
 
 def test_rounding_is_off_by_at_most_half_a_step_and_keeps_zero() -> None:
-    for given in (torch.randn(50, 8), torch.rand(50, 8) + 3, torch.rand(50, 8) - 3, torch.zeros(4, 8)):
+    gelu = torch.nn.functional.gelu(3 * torch.randn(50, 8))
+    several = torch.randn(50, 8), gelu, torch.rand(50, 8) + 3, torch.rand(50, 8) - 3, torch.zeros(4, 8)
+    for zero, given in itertools.product((MIDDLE, NEAR_BOTTOM), several):
         given[0, 0] = 0.0
-        values, step, zero = rounded(given)
-        back = (values.float() - zero) * step
-        assert (back - given).abs().max() <= step * 0.51 + 1e-6
+        values, steps = rounded(given, zero)
+        back = (values.float() - zero) * steps
+        assert (back - given).abs().le(steps * 0.51 + 1e-6).all()
         assert back[0, 0] == 0.0 and values.dtype == torch.uint8
+
+
+def test_a_token_with_large_features_does_not_coarsen_the_others() -> None:
+    given = torch.randn(20, 8)
+    alone = rounded(given, MIDDLE).values
+    given[3] *= 1000
+    assert torch.equal(rounded(given, MIDDLE).values[:3], alone[:3])
+    assert torch.equal(rounded(given, MIDDLE).values[4:], alone[4:])
 
 
 def test_a_layer_is_near_the_plain_one(hosts: tuple[Any, EightBitHost]) -> None:

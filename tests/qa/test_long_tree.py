@@ -1,5 +1,6 @@
 """A tree on disk is the tree in memory, and asking it is asking that one, where it looks at all."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,11 +8,12 @@ import pytest
 import torch
 
 from tests.documents import small_model
-from vcc.core.tree import build_tree, flatten_tree, read_tokens
+from vcc.core.tree import SegmentTree, build_tree, flatten_tree, read_tokens
 from vcc.encode import ask
 from vcc.qa import long_tree
 from vcc.qa.long_tree import best_spans_on_disk, deepened, read_long, regions
 from vcc.qa.model import QaModel
+from vcc.qa.six_bits import LEVELS
 from vcc.testing import random_rows
 
 
@@ -22,6 +24,11 @@ def qa(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> QaMod
     model = small_model.model()
     small_model.set_qa(model, framed_windows=request.param)
     return QaModel(model, small_model.tokenizer())
+
+
+def unpacked(tree: SegmentTree) -> SegmentTree:
+    """The tree with plain tensors."""
+    return replace(tree, differences=tuple(part.unpacked() for part in tree.differences))  # type: ignore[attr-defined]
 
 
 def ids_of(n: int) -> np.ndarray:
@@ -38,12 +45,13 @@ def test_the_tree_on_disk_is_that_in_memory(qa: QaModel, n: int, tmp_path: Path)
         whole = build_tree(leaves, config.scales)
         tree = read_long(qa, ids, tmp_path / "tree").open()
     assert (tree.scales, tree.length) == (whole.scales, whole.length)
-    torch.testing.assert_close(tree.means, whole.means, atol=1e-5, rtol=1e-5)
-    for mine, theirs in zip(tree.differences, whole.differences, strict=True):
-        torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
+    found = unpacked(tree)
+    for mine, theirs in zip((found.means, *found.differences), (whole.means, *whole.differences), strict=True):
+        steps = theirs.abs().amax(2, keepdim=True) / LEVELS
+        assert (mine - theirs).abs().le(0.501 * steps + 1e-5).all(), "6 bits a number"
     for name in ("counts", "positions"):
         assert all(map(torch.equal, getattr(tree, name), getattr(whole, name)))
-    assert torch.allclose(flatten_tree(tree).hidden, leaves.hidden, atol=1e-5)
+    assert (flatten_tree(found).hidden - leaves.hidden).norm() < 0.1 * leaves.hidden.norm()
 
 
 def test_asking_it_finds_what_asking_that_in_memory_finds_there(qa: QaModel, tmp_path: Path) -> None:
@@ -55,7 +63,7 @@ def test_asking_it_finds_what_asking_that_in_memory_finds_there(qa: QaModel, tmp
     config = deepened(qa.config, len(ids))
     with torch.inference_mode():
         for question, found in zip(questions, asked.found, strict=True):
-            vips, own = ask(qa.host, qa.vips([question]), tree.open(), config)
+            vips, own = ask(qa.host, qa.vips([question]), unpacked(tree.open()), config)
             logits = qa.head(flatten_tree(own).hidden)[0, qa.places(len(ids))].double()
             none = qa.head(vips.hidden[:, :1]).double().sum()
             assert found

@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 from vcc.attention.scoring import Scoring, local_bias
 from vcc.attention.unmasked import attend_unmasked
+from vcc.constant_result import constant_result
 from vcc.core.rows import Rows, log_counts
 
 FOLDED = 8  # extra head dimensions for the bias per key; flash kernels need a multiple of 8
@@ -67,6 +68,6 @@ def cudnn_masks(q: Tensor) -> bool:
     return known and _prefers_cudnn(q.device)
 
 
-@torch.compiler.assume_constant_result
+@constant_result
 def _prefers_cudnn(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device)[0] >= 9 and torch.backends.cuda.cudnn_sdp_enabled()

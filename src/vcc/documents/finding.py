@@ -272,7 +272,7 @@ def nodes_below(tree: SegmentTree, first: int, depth: int) -> tuple[Floats, NDAr
     nodes, start = tree.means[0, first : first + ROOTS], first
     for step, fan_out in enumerate(tree.fan_outs[:depth]):
         start *= fan_out
-        differences = tree.differences[step][:, start : start + len(nodes) * fan_out]
+        differences = tree.differences[step].narrow(1, start, len(nodes) * fan_out)
         nodes = (nodes[:, None] - siblings(differences, fan_out)[0]).flatten(0, 1)
     real = tree.counts[depth][0, start : start + len(nodes)] > 0
     return unit(nodes.float().cpu().numpy()), real.cpu().numpy()

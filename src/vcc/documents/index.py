@@ -176,7 +176,7 @@ class MemoryIndex:
 class DiskIndex:
     """An index on disk, written and asked in pieces: for texts larger than memory."""
 
-    format: ClassVar[int | str] = "long 3"
+    format: ClassVar[int | str] = "long 4"
 
     tree: LongTree
     offsets: Ints  # mapped

@@ -1,11 +1,12 @@
 """Load the model that answers: a named one, or the bundled model.
 
-Torch and transformers take seconds to import, so they are imported only to load a model.
+Torch takes a second to import, transformers several: the first is imported to load a model, the second for models other
+than the bundled one.
 """
 
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vcc.errors import ModelError
 
@@ -25,8 +26,13 @@ def default_model() -> Path:
     return SHIPPED
 
 
-@lru_cache(maxsize=2)
 def load_asker(folder: str | None = None) -> "Asker":
+    """Return the model in a folder, or the bundled one; it is loaded once."""
+    return loaded(folder)  # `lru_cache` takes a default and the same value for different calls
+
+
+@lru_cache(maxsize=2)
+def loaded(folder: str | None) -> "Asker":
     """Load a saved model and its tokenizer, offline, onto the GPU if there is one.
 
     Weights are stored in 16 bits and used in 32: on a CPU that is several times faster, and more exact. With
@@ -36,14 +42,33 @@ def load_asker(folder: str | None = None) -> "Asker":
     if not (path / "config.json").is_file():
         raise ModelError(f"{path} is not the folder of a saved model: it has no config.json")
     import torch
-    from transformers import AutoModelForQuestionAnswering
 
     from vcc.documents.asker import Asker
     from vcc.hosts.eight_bits import wanted_precision
+    from vcc.kept_memory import keep_freed_memory
+
+    model, tokenizer = bundled() if folder is None else saved(path)
+    place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if place.type == "cpu":
+        keep_freed_memory()
+    return Asker(model.to(place).eval(), tokenizer, wanted_precision())
+
+
+def bundled() -> tuple[Any, Any]:
+    """The bundled model and its tokenizer, without transformers: it would take longer to import than all the rest."""
+    from vcc.hosts.plain_bert import load_plain_bert
+    from vcc.hosts.plain_tokenizer import PlainTokenizer
+
+    return load_plain_bert(SHIPPED), PlainTokenizer(SHIPPED)
+
+
+def saved(folder: Path) -> tuple[Any, Any]:
+    """Any saved model and its tokenizer."""
+    from transformers import AutoModelForQuestionAnswering
+
     from vcc.hosts.load import check_vocabulary, load_model, load_tokenizer
 
-    tokenizer = load_tokenizer(path, local=True)
-    model, _ = load_model(path, AutoModelForQuestionAnswering, local=True)
+    tokenizer = load_tokenizer(folder, local=True)
+    model, _ = load_model(folder, AutoModelForQuestionAnswering, local=True)
     check_vocabulary(model, tokenizer)
-    place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return Asker(model.to(place).eval(), tokenizer, wanted_precision())  # type: ignore[arg-type]
+    return model, tokenizer

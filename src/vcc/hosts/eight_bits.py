@@ -1,7 +1,8 @@
 """BERT's layers with their matrix products in 8 bits, for CPUs that have instructions for it.
 
-Weights are rounded once, per output feature. Inputs are rounded in each product, per text: a text gives the same
-numbers alone and in a batch, and padding is left out. Attention, norms and sums stay in 32 bits, and so do the scores
+Weights are rounded once, per output feature. Inputs are rounded in each product, per token: few tokens have features
+far above all others, and steps that cover those are too coarse for the rest. So a text gives the same numbers alone and
+in a batch, and padding is left out. Attention, norms and sums stay in 32 bits, and so do the scores
 that choose a cut. The kernels are oneDNN's, as torch's own compiler calls them: no further package is needed.
 Elsewhere, and with gradients, the plain host runs.
 """
@@ -14,7 +15,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers.activations import GELUActivation
 
 from vcc.attention.attend import attend
 from vcc.attention.scoring import Scoring
@@ -26,26 +26,24 @@ from vcc.hosts.families.host import merge_heads, split_heads
 SETTING = "VCC_PRECISION"
 PRECISIONS = ("float32", "auto", "int8")
 LEVELS = 255  # of an input; weights have 127 on either side of 0
+MIDDLE, NEAR_BOTTOM = 128, 16  # levels that stand for 0; a GELU is never below -0.17
 SMOOTHING = 0.5  # the share of a feature's size that is moved into the weights, as an exponent
 CLOSE = 0.05  # the largest relative error of a product that is taken for rounding
 
 
 class Rounded(NamedTuple):
-    """Numbers (n, D) in 8 bits: step * (values - zero)."""
+    """Numbers (n, D) in 8 bits: steps * (values - zero)."""
 
     values: Tensor
-    step: float
-    zero: int
+    steps: Tensor  # (n, 1)
 
 
-def rounded(hidden: Tensor) -> Rounded:
-    """Round hidden states (n, D) to steps that cover their range and 0."""
-    low, high = (float(bound) for bound in hidden.aminmax())
-    low, high = min(low, 0.0), max(high, 0.0)
-    step = max(high - low, 1e-20) / LEVELS
-    zero = round(-low / step)
-    values = hidden.mul(1 / step).add_(zero + 0.5).clamp_(0, LEVELS + 0.5)  # conversion cuts the fraction off
-    return Rounded(values.to(torch.uint8), step, zero)
+def rounded(hidden: Tensor, zero: int) -> Rounded:
+    """Round each row of hidden states (n, D) to steps that cover its range. `zero` is the level of 0."""
+    high, low = hidden.amax(1, keepdim=True), hidden.amin(1, keepdim=True)
+    steps = torch.maximum(high.div_(LEVELS - zero), low.div_(-zero)).clamp_(min=1e-20)
+    values = hidden.mul(steps.reciprocal()).add_(zero + 0.5)  # conversion cuts the fraction off
+    return Rounded(values.to(torch.uint8), steps)
 
 
 class EightBitLinear:
@@ -53,9 +51,11 @@ class EightBitLinear:
 
     Where its input comes from a layer norm (`after`), some features are far larger than the others, which would share
     few of the steps. The norm's weights say which: their size is moved from the input into the weights, in part.
+    Inputs are about as far above 0 as below it, unless they come from a GELU (`after_gelu`).
     """
 
-    def __init__(self, *parts: nn.Linear, after: nn.LayerNorm | None = None) -> None:
+    def __init__(self, *parts: nn.Linear, after: nn.LayerNorm | None = None, after_gelu: bool = False) -> None:
+        self.zero = NEAR_BOTTOM if after_gelu else MIDDLE
         weight = torch.cat([part.weight.detach().float() for part in parts])
         self.bias = torch.cat([part.bias.detach().float() for part in parts])
         self.shrink: Tensor | None = None  # (D,) what an input is multiplied by
@@ -68,13 +68,14 @@ class EightBitLinear:
         values = (weight / self.steps[:, None]).round().to(torch.int8)
         self.packed = torch.ops.onednn.qlinear_prepack(values, None)
 
-    def __call__(self, hidden: Tensor, then: str = "none") -> Tensor:
-        """(n, D) -> (n, E) in 32 bits; `then` may be "gelu"."""
-        given = rounded(hidden if self.shrink is None else hidden * self.shrink)
-        return torch.ops.onednn.qlinear_pointwise(
-            given.values, given.step, given.zero, self.packed, self.steps, self.zeros, self.bias,
-            1.0, 0, torch.float32, then, [], "none" if then == "gelu" else "",
+    def __call__(self, hidden: Tensor) -> Tensor:
+        """(n, D) -> (n, E) in 32 bits."""
+        given = rounded(hidden if self.shrink is None else hidden * self.shrink, self.zero)
+        product = torch.ops.onednn.qlinear_pointwise(
+            given.values, 1.0, self.zero, self.packed, self.steps, self.zeros, None,
+            1.0, 0, torch.float32, "none", [], "",
         )  # fmt: skip
+        return product.mul_(given.steps).add_(self.bias)
 
 
 class EightBitLayer:
@@ -87,7 +88,7 @@ class EightBitLayer:
         self.projections = EightBitLinear(attention.query, attention.key, attention.value, after=before)
         self.output = EightBitLinear(layer.attention.output.dense)
         self.widen = EightBitLinear(layer.intermediate.dense, after=self.first_norm)
-        self.narrow = EightBitLinear(layer.output.dense)
+        self.narrow = EightBitLinear(layer.output.dense, after_gelu=True)
 
     def __call__(self, rows: Rows, single: bool) -> Tensor:
         """The hidden states (1, n, D) of one text after this layer; `single`: every row is one token, no padding."""
@@ -96,7 +97,7 @@ class EightBitLayer:
         q, k, v = (split_heads(part, self.head_size) for part in parts)
         attended = F.scaled_dot_product_attention(q, k, v) if single else attend(q, k, v, rows, Scoring())
         hidden = self.first_norm(self.output(merge_heads(attended)[0]).add_(hidden))
-        return self.second_norm(self.narrow(self.widen(hidden, "gelu")).add_(hidden))[None]
+        return self.second_norm(self.narrow(F.gelu(self.widen(hidden))).add_(hidden))[None]
 
 
 @dataclass(frozen=True)
@@ -156,10 +157,16 @@ def has_such_layers(host: Any) -> bool:
     weight = first.output.dense.weight
     return (
         linear
-        and isinstance(first.intermediate.intermediate_act_fn, GELUActivation | nn.GELU)
+        and is_gelu(first.intermediate.intermediate_act_fn)
         and weight.dtype == torch.float32
         and weight.device.type == "cpu"
     )
+
+
+def is_gelu(activation: Any) -> bool:
+    """Whether an activation is the exact GELU, under whatever name."""
+    given = torch.linspace(-4, 4, 64)
+    return torch.allclose(activation(given), F.gelu(given), atol=1e-6)
 
 
 def fast_here() -> bool:

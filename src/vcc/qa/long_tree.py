@@ -1,7 +1,8 @@
 """Documents longer than memory: the tree is built in pieces on disk, and a question reads only the nodes it visits.
 
-The files are memory-mapped copy-on-write: a question changes its own copies of the few pages it touches. Coarser scales
-are added above the model's own until the coarsest has few nodes.
+Vectors are kept in 6 bits a number (`vcc.qa.packed_rows`). The files are memory-mapped copy-on-write: a question
+changes its own copies of the few rows and pages it touches. Coarser scales are added above the model's own until the
+coarsest has few nodes.
 """
 
 import copy
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -25,7 +26,9 @@ from vcc.data.framing import framed
 from vcc.encode import ask, read_once
 from vcc.files import force
 from vcc.qa.model import READ_AT_ONCE, Asked, FirstReading, Progress, QaModel, Seen, no_progress
+from vcc.qa.packed_rows import PackedRows
 from vcc.qa.second_look import best_nodes
+from vcc.qa.six_bits import STEPS, pack
 from vcc.qa.windows import Found, Ints, best_found
 
 ROOTS = 4096  # maximum nodes of the coarsest scale
@@ -53,21 +56,22 @@ class LongTree:
         """Join the trees of consecutive pieces; all but the last have whole coarsest nodes."""
         self.folder.mkdir(parents=True, exist_ok=True)
         shapes: dict[str, list[int]] = {}
-        length = 0
+        length = width = 0
         scales: tuple[int, ...] = ()
         with ExitStack() as files:
             opened: dict[str, IO[bytes]] = {}
             for tree in trees:
                 length, scales = length + tree.length, tree.scales
-                for name, part in tree_parts(tree).items():
+                width = tree.means.shape[2]
+                for name, part in stored_parts(tree).items():
                     if name not in opened:
                         opened[name] = files.enter_context((self.folder / name).open("wb"))
-                        shapes[name] = [0, *part.shape[2:]]
-                    opened[name].write(part[0].cpu().contiguous().numpy().tobytes())
-                    shapes[name][0] += part.shape[1]
+                        shapes[name] = [0, *part.shape[1:]]
+                    opened[name].write(part.contiguous().numpy().tobytes())
+                    shapes[name][0] += len(part)
         for name in shapes:
             force(self.folder / name)
-        about = {"scales": scales, "length": length, "shapes": shapes}
+        about = {"scales": scales, "length": length, "width": width, "shapes": shapes}
         (self.folder / SHAPE).write_text(json.dumps(about), encoding="utf-8")
 
     @contextmanager
@@ -79,22 +83,40 @@ class LongTree:
             files = {name: stack.enter_context((self.folder / name).open("rb")) for name in about["shapes"]}
 
             def mapped_tree() -> SegmentTree:
-                parts = {name: mapped(file, about["shapes"][name]) for name, file in files.items()}
-                return tree_from_parts(tuple(about["scales"]), about["length"], parts)
+                parts: dict[str, Any] = {name: mapped(file, about["shapes"][name]) for name, file in files.items()}
+                for name in [name for name in parts if name.endswith(STEPS)]:
+                    steps, vectors = parts.pop(name), name.removesuffix(STEPS)
+                    parts[vectors] = PackedRows.of(parts[vectors], steps, about["width"])
+                parts["means"] = parts["means"].unpacked()[0]  # they are few
+                kept = {name: part if isinstance(part, PackedRows) else part[None] for name, part in parts.items()}
+                return tree_from_parts(tuple(about["scales"]), about["length"], kept)  # type: ignore[arg-type]
 
             yield mapped_tree
 
     def open(self) -> SegmentTree:
+        """The tree, mapped; its differences are `PackedRows`."""
         with self.opened() as mapped_tree:
             return mapped_tree()
 
 
+def stored_parts(tree: SegmentTree) -> dict[str, Tensor]:
+    """The tensors of a tree of one document as they are stored, by file."""
+    parts: dict[str, Tensor] = {}
+    for name, part in tree_parts(tree).items():
+        if part.dim() == 3:
+            parts[name], parts[name + STEPS] = pack(part[0].cpu())
+        else:
+            parts[name] = part[0].cpu()
+    return parts
+
+
 def mapped(file: IO[bytes], shape: Sequence[int]) -> Tensor:
-    """(1, *shape) numbers of a file, mapped copy-on-write."""
+    """Numbers of a file, mapped copy-on-write: bytes, or in 32 bits."""
     pages = mmap.mmap(file.fileno(), 0, flags=MAP, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     if hasattr(mmap, "MADV_RANDOM"):
         pages.madvise(mmap.MADV_RANDOM)  # no read-ahead: nodes are scattered
-    return torch.frombuffer(pages, dtype=torch.float32).view(1, *shape)
+    dtype = torch.uint8 if len(pages) == math.prod(shape) else torch.float32
+    return torch.frombuffer(pages, dtype=dtype).view(*shape)
 
 
 @torch.inference_mode()

@@ -26,8 +26,7 @@ from vcc.data.framing import framed, framed_places
 from vcc.encode import Step, Watch, ask, read_once
 from vcc.errors import ModelError, UsageError
 from vcc.hosts.eight_bits import EightBitHost, eight_bit_host
-from vcc.hosts.forward.encoder import find_encoder
-from vcc.hosts.forward.wrapped import Wrapped
+from vcc.hosts.host_of import host_of
 from vcc.qa.calibration import Calibration
 from vcc.qa.clauses import CLAUSES
 from vcc.qa.second_look import (
@@ -99,9 +98,8 @@ class QaModel:
 
     def __post_init__(self) -> None:
         name = type(self.model).__name__
-        if not isinstance(self.model, Wrapped):
-            raise ModelError(f"{name} is not wrapped: wrap it with vcc.wrap and save it")
-        modules: dict[str, Any] = dict(self.model.named_children())  # type: ignore[attr-defined]
+        host_of(self.model)  # raises if it is not wrapped
+        modules: dict[str, Any] = dict(self.model.named_children())
         head = modules.get("qa_outputs")
         if not isinstance(head, nn.Linear) or head.out_features != 2:
             raise ModelError(f"{name} has no linear layer qa_outputs with 2 outputs: use a ...ForQuestionAnswering")
@@ -132,12 +130,12 @@ class QaModel:
 
     @cached_property
     def host(self) -> Any:
-        return self.fast or find_encoder(self.model).host
+        return self.fast or host_of(self.model)
 
     @cached_property
     def fast(self) -> EightBitHost | None:
         """The host in 8 bits, if it is wanted and possible."""
-        return eight_bit_host(find_encoder(self.model).host, self.precision)
+        return eight_bit_host(host_of(self.model), self.precision)
 
     @cached_property
     def frame(self) -> Frame:

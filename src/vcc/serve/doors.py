@@ -4,12 +4,14 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from typing import Annotated, Any, TypeVar
 from urllib.parse import unquote
 
 from fastapi import APIRouter, FastAPI, Header, HTTPException, Request
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
+from starlette.routing import Route
 
 from vcc.documents.answer import PAGE, Reply
 from vcc.documents.document import Document
@@ -176,30 +178,60 @@ class LibraryShelf:
 
 
 class McpDoor:
-    """The tools of MCP at /mcp, behind the same guard as all routes; absent where the package mcp is not installed."""
+    """The tools of MCP at /mcp, behind the same guard as all routes; absent where the package mcp is not installed.
+
+    The package takes longer to import than the rest of the service, so the first call makes the tools. They run in a
+    task of their own from then until the service ends.
+    """
 
     def __init__(self, app: FastAPI, engine: Engine, finder: LibraryFinder) -> None:
-        self.server: Any = None
-        try:
-            from mcp.server.transport_security import TransportSecuritySettings
-        except ImportError:
-            return
-        from vcc.integrations.mcp import make_server
+        self.engine, self.finder = engine, finder
+        self.installed = find_spec("mcp") is not None
+        if self.installed:
+            app.router.routes.append(Route("/mcp", self))
 
-        logging.getLogger("mcp").setLevel(logging.WARNING)  # its other lines repeat what users write
-        where = "those of this service; read with an empty path lists them"
-        self.server = make_server(LibraryShelf(engine, finder), where, engine.settings.wait_seconds, CALLS)
-        inner = self.server.streamable_http_app(
-            stateless_http=True,
-            max_request_body_size=engine.settings.file_bytes,
-            transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # the guard checks
-        )
-        app.router.routes.extend(inner.routes)
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.wanted.set()
+        inner = await asyncio.shield(self.made)
+        await inner(scope, receive, send)
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
-        if self.server is None:
-            yield
+        self.wanted, self.closed = asyncio.Event(), asyncio.Event()
+        self.made: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        running = asyncio.create_task(self.run())
+        yield
+        self.closed.set()
+        self.wanted.set()
+        await running
+
+    async def run(self) -> None:
+        """Wait for the first call, and serve until the end."""
+        await self.wanted.wait()
+        if self.closed.is_set():
             return
-        async with self.server.session_manager.run():
-            yield
+        try:
+            server, inner = await asyncio.to_thread(self.make)
+            async with server.session_manager.run():
+                self.made.set_result(inner)
+                await self.closed.wait()
+        except Exception as error:
+            if self.made.done():
+                raise
+            self.made.set_exception(error)  # the call reports it
+
+    def make(self) -> tuple[Any, Any]:
+        """The server of the tools, and the application that takes their calls."""
+        from mcp.server.transport_security import TransportSecuritySettings
+
+        from vcc.integrations.mcp import make_server
+
+        logging.getLogger("mcp").setLevel(logging.WARNING)  # its other lines repeat what users write
+        where, settings = "those of this service; read with an empty path lists them", self.engine.settings
+        server = make_server(LibraryShelf(self.engine, self.finder), where, settings.wait_seconds, CALLS)
+        inner = server.streamable_http_app(
+            stateless_http=True,
+            max_request_body_size=settings.file_bytes,
+            transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # the guard checks
+        )
+        return server, inner

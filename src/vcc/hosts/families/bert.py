@@ -1,11 +1,10 @@
 """BERT and its relatives: BERT, MiniLM, ELECTRA, RoBERTa, XLM-RoBERTa, CamemBERT, and RoBERTa with pre-norm layers."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions
 
 from vcc.hosts.families.host import (
     FamilyHost,
@@ -17,6 +16,9 @@ from vcc.hosts.families.host import (
     table_size,
     token_places,
 )
+
+if TYPE_CHECKING:
+    from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,9 @@ class BertHost(FamilyHost):
             return embeddings.create_position_ids_from_input_ids(inputs["input_ids"], embeddings.padding_idx)
         return embeddings.create_position_ids_from_inputs_embeds(inputs["inputs_embeds"], embeddings.padding_idx)
 
-    def output(self, hidden: Any, hidden_states: Any) -> BaseModelOutputWithPoolingAndCrossAttentions:
+    def output(self, hidden: Any, hidden_states: Any) -> "BaseModelOutputWithPoolingAndCrossAttentions":
+        from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions
+
         pooler = self.model._modules.get("pooler")
         pooled = None if pooler is None else pooler(hidden)
         return BaseModelOutputWithPoolingAndCrossAttentions(

@@ -3,11 +3,10 @@
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from transformers.utils import ModelOutput
 
 from vcc.attention.attend import attend
 from vcc.attention.between import attend_between
@@ -18,6 +17,9 @@ from vcc.encode import Host
 from vcc.errors import ModelError
 from vcc.hosts.families import Family
 from vcc.hosts.families.layer import with_parameters
+
+if TYPE_CHECKING:  # the bundled model needs no transformers
+    from transformers.utils import ModelOutput
 
 Inputs = Mapping[str, Any]  # the arguments of a Hugging Face forward, by name
 
@@ -68,7 +70,7 @@ class FamilyHost(Host):
         family has position embeddings; -1 marks padding."""
 
     @abstractmethod
-    def output(self, hidden: Any, hidden_states: Any) -> ModelOutput:
+    def output(self, hidden: Any, hidden_states: Any) -> "ModelOutput":
         """The family's own output, from the last hidden state (B, n, D) and a tuple of all of them or None.
 
         Hugging Face types these as FloatTensor, which mypy does not take a Tensor for.

@@ -4,16 +4,11 @@ Sharding, offloading, gradient checkpointing and hooks of users all live in a la
 through it, and hand it what to run in place of Hugging Face's forward.
 """
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
-from torch import Tensor, distributed, nn
-
-SHARDED: tuple[type, ...] = ()
-if distributed.is_available():  # not in every build of PyTorch
-    from torch.distributed.fsdp import FSDPModule
-
-    SHARDED = (FSDPModule,)
+from torch import Tensor, nn
 
 
 class HookedLayer:
@@ -26,10 +21,17 @@ class HookedLayer:
         return super().forward(*args, **kwargs)  # type: ignore[misc]
 
 
+def is_sharded(layer: nn.Module) -> bool:
+    """Whether FSDP holds a layer's parameters. A process that has not imported FSDP, which takes long, has no such
+    layer."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    return fsdp is not None and isinstance(layer, fsdp.FSDPModule)
+
+
 def with_parameters(layer: nn.Module, run: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
     """run(*tensors), which uses parameters of the layer but is not the layer's own pass: its hooks are left alone,
     except where the parameters are sharded, because only a call gathers them. FSDP learns from the tensors when the
     gradients of the parameters are complete, so every tensor with a gradient has to be among them."""
-    if isinstance(layer, SHARDED):
+    if is_sharded(layer):
         return nn.Module.__call__(layer, *tensors, instead=run)  # not checkpointed
     return run(*tensors)
