@@ -8,6 +8,7 @@ import vcc
 from vcc import cli
 from vcc.documents.answer import Answer
 from vcc.documents.document import Document
+from vcc.integrations.folder import Folder
 
 FROZEN = """
 Cut(opened, kept, opened_nodes, gates, scores)
@@ -21,6 +22,7 @@ compile(model, whole)
 compile_seconds(model)
 encode(host, rows, vip_mask, config, watch)
 flatten_tree(tree)
+folder(path, model)
 join_vips(vips, context, layout)
 pipeline(model, tokenizer, options)
 read(path, limits, seconds)
@@ -36,7 +38,10 @@ Document.ask_all(self, questions, top, threshold, model)
 Document.extract(self, schema, threshold, model)
 Document.see(self, question, top, model)
 Document.verify(self, text, model)
+Folder.ask(self, question, top, documents)
+Folder.find(self, question, top)
 """
+CLASSES = {"Answer": Answer, "Document": Document, "Folder": Folder}
 COMMANDS = "ask chat review extract verify index find see serve mcp pretrain finetune evaluate tasks bench reproduce"
 PARAMETERS = {
     name: parameters.removesuffix(")").split(", ")
@@ -45,8 +50,8 @@ PARAMETERS = {
 
 
 def parameters(name: str) -> list[inspect.Parameter]:
-    value = {"Answer": Answer, "Document": Document}.get(name.partition(".")[0], vcc)
-    for attribute in [part for part in name.split(".") if part not in ("Answer", "Document")]:
+    value = CLASSES.get(name.partition(".")[0], vcc)
+    for attribute in [part for part in name.split(".") if part not in CLASSES]:
         value = getattr(value, attribute)
     return list(inspect.signature(value).parameters.values())  # type: ignore[arg-type]
 

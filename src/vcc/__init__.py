@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # the table below for type checkers; a test compares them
     from vcc.encode import encode as encode
     from vcc.hosts.compiled.compile import compile as compile
     from vcc.hosts.compiled.compile import compile_seconds as compile_seconds
+    from vcc.integrations.folder import folder as folder
     from vcc.integrations.notebook import review as review
     from vcc.pipeline import pipeline as pipeline
     from vcc.version import __version__ as __version__
@@ -50,6 +51,7 @@ PUBLIC = {  # name: the file that defines it, and its name there if different
     "compile_seconds": "vcc.hosts.compiled.compile",
     "encode": "vcc.encode",
     "flatten_tree": "vcc.core.tree",
+    "folder": "vcc.integrations.folder",
     "join_vips": "vcc.core.vips",
     "pipeline": "vcc.pipeline",
     "read": "vcc.documents.document:read_document",
