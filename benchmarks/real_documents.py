@@ -6,8 +6,8 @@ The documents come from Debian's and Python's own packages (`apt-get download`, 
 the SHA-256 of real_documents.json, and are kept in `--folder`. The questions, their answers and places were written
 down there before any of them was asked; the fifth of each document has no answer in it. An answer is shown if it is
 above the model's threshold. It is right if its words agree with an accepted answer (F1 of 0.5), or if it holds one
-within at most WIDER words; but not if both have numbers and none in common. `--kept` keeps the indexes, and a second run
-reads nothing again.
+within at most WIDER words; but not if both have numbers and none in common. With `--kept`, indexes are kept, and a
+second run reads nothing again.
 """
 
 import argparse
@@ -28,8 +28,8 @@ from vcc.tasks.metrics import normalize, word_f1
 
 LIST = Path(__file__).with_suffix(".json")
 WIDER = 25
-SMALL = "zero one two three four five six seven eight nine ten eleven twelve".split(" ")
-TENS = "twenty thirty forty fifty sixty seventy eighty ninety hundred thousand".split(" ")
+SMALL = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety", "hundred", "thousand")
 QUOTES = str.maketrans("“”‘’–", "\"\"''-")
 
 
