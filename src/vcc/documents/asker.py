@@ -13,10 +13,10 @@ from vcc.core.cut import Cut, child_nodes, visited_nodes
 from vcc.core.tree import SegmentTree
 from vcc.data.answers import ScoredSpan
 from vcc.documents.answer import Reply, answer_at, merge_overlaps
+from vcc.documents.candidates import candidates
 from vcc.documents.facts import Facts
 from vcc.documents.index import Index, MemoryIndex, TemporaryFolder, check_can_be_shown, kind_for
 from vcc.documents.layer_view import LayerView, openness_of
-from vcc.documents.short import kind_asked, ranked, shortened
 from vcc.documents.text import Text
 from vcc.encode import Step
 from vcc.errors import ModelError, UsageError
@@ -88,21 +88,17 @@ class Asker:
         """The best spans with their scores; if none reaches the threshold, the best one as doubtful."""
         if not found:
             return Reply(question, ())
-        kind = kind_asked(question)
-        if kind is not None:
-            found = ranked(document.text, found, [place(index, span) for span in found], kind)
-        settings = self.qa.settings
+        settings, ids = self.qa.settings, self.qa.ids_of(question)
         needed = settings.threshold if threshold is None else threshold
-
-        def shown(edges: tuple[int, int]) -> tuple[int, int]:
-            return edges if kind is None else shortened(document.text, *edges, kind)
-
-        calibration = self.qa.calibration_of(self.qa.ids_of(question))
-        chances = calibration.probabilities([span.score for span in found], index.tokens)
+        edges, leads = [place(index, span) for span in found], [span.score for span in found]
+        rivals: list[float] | None = None
+        if not self.qa.knows(ids):  # clauses are shown as they were found
+            edges, leads, rivals = map(list, zip(*candidates(question, document.text, edges, leads), strict=True))
+        chances = self.qa.calibration_of(ids).probabilities(leads, index.tokens, rivals)
         answers = [
-            answer_at(document, *shown(place(index, span)), chance)
-            for span, chance in zip(found, chances, strict=False)
-            if span is found[0] or chance >= max(UNLIKELY, needed)
+            answer_at(document, *own, chance)
+            for i, (own, chance) in enumerate(zip(edges, chances, strict=True))
+            if i == 0 or chance >= max(UNLIKELY, needed)
         ]
         kept = merge_overlaps((answer for answer in answers if answer.text), top)
         if kept and kept[0].score < needed:

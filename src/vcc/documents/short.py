@@ -1,26 +1,27 @@
 """Short answers to short questions: "How much insurance ...?" is answered by the amount.
 
 A model trained on contracts prefers whole clauses. If a question asks for a sum, a number, a date, a period or an
-address, the answer is the expression of that kind in the span; a span without one scores lower.
+address, the answer is the expression of that kind in the span. A span that may hold such an answer in other words
+("after the war", "dozens") stays as it is; one that cannot scores lower.
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from typing import NamedTuple
 
-from vcc.data.answers import ScoredSpan
-
-LOST = 6.0  # logits subtracted from a span without such an expression
 REACH = 40  # characters beside a span, which may contain half an expression
+BLANK = r"(?:[^\S\n]+|[^\S\n]*\n[^\S\n]*)"  # but no empty line
+BESIDE = 12  # characters before a span: "since", "after the"
 TOGETHER = 90  # characters between expressions of one answer: "$1,000,000 ... $2,000,000"
 
 WORDS = (
     "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|seventeen"
     "|eighteen|nineteen|twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|hundred|thousand|million|billion"
 )
-DIGITS = r"\d[\d,]*(?:\.\d+)?"
+DIGITS = r"\d+(?:,\d+)*(?:\.\d+)?"
 SPELLED = rf"(?:(?:{WORDS})(?:[- ](?:and )?(?:{WORDS}))*)"
-NUMBER = rf"(?:{SPELLED} ?\({DIGITS}%?\)|{DIGITS}(?: (?:thousand|million|billion))?|{SPELLED})"
+SIZE = r"(?: ?[kMGT]i?B\b|[kMGT]\b|bn\b| (?:thousand|million|billion|trillion))?"  # 100K, 4 GB, 4 million
+ONE = rf"(?:{SPELLED} ?\({DIGITS}%?\)|{DIGITS}{SIZE}|{SPELLED})"
+NUMBER = rf"{ONE}(?:(?:, {ONE})* (?:to|or) {ONE}| ?[-–] ?{ONE})?"  # also "2, 5 or 10", "400K to 500K"
 MONTH = (
     "(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?|Oct(?:ober)?"
     r"|Nov(?:ember)?|Dec(?:ember)?)\.?"
@@ -39,47 +40,84 @@ DATE = (
 )
 
 EMAIL = r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
-PRICES = "amount|price|fee|cost|sum|percentage|rate|salary|premium|cap|limit|share|portion|percent"
+PRICES = "amount|price|fee|cost|sum|percentage|rate|salary|premium|cap|limit|percent"
+LASTING = "period|duration|delay|interval|timeout|time limit"
 TIMES = "second|minute|hour|day|week|month|year"
+
+# The same in other words.
+VAGUE = r"(?:dozens?|couple|several|few|many|most|all|both|half|once|twice|none|no|single|free|little|thousands)\b"
+PERIOD = rf"(?:since|until|from|between|during|always|forever|(?:{TIMES}|decade|season|life|century)(?:s|time)?)\b"
+MOMENT = (
+    r"(?:after|before|during|since|until|when|while|once|immediately|ago|early|late|mid|middle|beginning|end|now"
+    r"|(?:mon|tues|wednes|thurs|fri|satur|sun|to|yester)days?|tomorrow|spring|summer|autumn|winter|week(?:end)?|month|year"
+    rf"|morning|evening|night|season|century|centuries|{MONTH}|\d{{3,4}}s?|\d+(?:st|nd|rd|th))(?!\w)"
+)
+
+
+class Kind(NamedTuple):
+    """What a question asks for: expressions that are an answer by themselves, and words that may be one."""
+
+    exact: re.Pattern[str]
+    other: re.Pattern[str] | None
+
+
+def compiled(words: str) -> re.Pattern[str]:
+    """A pattern in which a blank may be a line break: files wrap their lines anywhere."""
+    words = words.replace("[- ]", f"(?:-|{BLANK})").replace(" ?", f"{BLANK}?").replace(" ", BLANK)
+    return re.compile(rf"(?<!\w)(?:{words})", re.IGNORECASE)
+
+
+NO_OTHER = r"(?!.{0,200},.{0,200}\b(?:wh\w+|how)\b)"  # "When it rains, what grows?" asks for no date
+IS_THE = r"(?:what|which)(?:'s| is| are| was| were)?(?: the| a| an| its)?(?: \w+){0,3}?"
 KINDS = tuple(  # the first matching pattern decides
-    (re.compile(rf"\W*(?:\w+\W+){{0,2}}?(?:{asks})", re.IGNORECASE), re.compile(rf"(?<!\w)(?:{kind})", re.IGNORECASE))
-    for asks, kind in (
-        (r"(?:what|which|is there)\b.{0,25}\be-?mail\b", EMAIL),
+    (re.compile(rf"\W*(?:{asks})", re.IGNORECASE), Kind(compiled(exact), compiled(other) if other else None))
+    for asks, exact, other in (
+        (r"(?:\w+ )?(?:what|which|is there)\b.{0,25}\be-?mail\b", EMAIL, None),
         (
-            rf"how (?:long|soon)\b|how many (?:{TIMES})s\b|(?:what|which)\b.{{0,40}}\b(?:period|duration)\b",
+            rf"(?:\w+ )?how (?:long|soon)\b|(?:\w+ ){{0,2}}how many (?:{TIMES})s\b|(?:\w+ )?{IS_THE} (?:{LASTING})\b",
             SPAN_OF_TIME,
+            PERIOD,
         ),
-        (r"how much\b.{0,60}\b(?:costs?|earns?)\b|(?:what|which)\b.{0,40}\b(?:salary|wages?)\b", SUM),
-        (rf"how much\b|(?:what|which)\b.{{0,40}}\b(?:{PRICES})\b", MONEY),
-        (r"how many\b|(?:what|which)\b.{0,25}\bnumber of\b", NUMBER),
-        (r"when(?! (?:may|can|could|should|would|shall|might)\b)\b|(?:what|which)\b.{0,25}\b(?:date|day|year)\b", DATE),
+        (rf"how much\b.{{0,60}}\b(?:costs?|earns?)\b|{IS_THE} (?:salary|wages?)\b", SUM, "free"),
+        (
+            rf"(?:\w+ ){{0,2}}how much\b|(?:\w+ )?{IS_THE} (?:{PRICES})\b|(?:what|which) (?:share|portion)\b",
+            MONEY,
+            f"{NUMBER}|{VAGUE}",
+        ),
+        (r"(?:\w+ ){0,2}how many\b|(?:what|which)\b.{0,25}\bnumber of\b", NUMBER, VAGUE),
+        (
+            rf"(?:(?:by|since|until|from) )?when(?! (?:may|can|could|should|would|shall|might)\b)\b{NO_OTHER}"
+            rf"|(?:\w+ )?(?:what|which) (?:date|day|year)\b|(?:\w+ )?{IS_THE} (?:date|year)\b",
+            DATE,
+            MOMENT,
+        ),
     )
 )
 
 Edges = tuple[int, int]  # first and last + 1 character
 
 
-def kind_asked(question: str) -> re.Pattern[str] | None:
+def kind_asked(question: str) -> Kind | None:
     """The kind of expression that a question asks for; None: any words."""
     return next((kind for asks, kind in KINDS if asks.match(question)), None)
 
 
-def expressions(text: str, start: int, end: int, kind: re.Pattern[str]) -> list[Edges]:
-    """The expressions of a kind that overlap text[start:end]."""
-    around = kind.finditer(text, max(start - REACH, 0), end + REACH)
+def expressions(text: str, start: int, end: int, words: re.Pattern[str]) -> list[Edges]:
+    """The expressions that overlap text[start:end]."""
+    around = words.finditer(text, max(start - REACH, 0), end + REACH)
     return [found.span() for found in around if found.end() > start and found.start() < end]
 
 
-def shortened(text: str, start: int, end: int, kind: re.Pattern[str]) -> Edges:
+def may_answer(text: str, start: int, end: int, kind: Kind) -> bool:
+    """Whether a span holds an expression of a kind, or words that may be one."""
+    return bool(expressions(text, start, end, kind.exact)) or (
+        kind.other is not None and kind.other.search(text, max(start - BESIDE, 0), end) is not None
+    )
+
+
+def shortened(text: str, start: int, end: int, kind: Kind) -> Edges:
     """The first expression of a kind in text[start:end] and those close to it; without one, the whole span."""
-    found = expressions(text, start, end, kind)
+    found = expressions(text, start, end, kind.exact)
     if not found:
         return start, end
     return found[0][0], max(stop for _, stop in found if stop - found[0][0] <= max(TOGETHER, found[0][1] - found[0][0]))
-
-
-def ranked(text: str, found: Sequence[ScoredSpan], edges: Sequence[Edges], kind: re.Pattern[str]) -> list[ScoredSpan]:
-    """Spans, best first, after lowering the scores of those without an expression of a kind."""
-    holds = [bool(expressions(text, *place, kind)) for place in edges]
-    scored = [span if ok else replace(span, score=span.score - LOST) for span, ok in zip(found, holds, strict=True)]
-    return sorted(scored, key=lambda span: -span.score)
