@@ -12,7 +12,6 @@ books/validation.jsonl.xz. Every result is a line of OUT/results.jsonl: a run th
 """
 
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -53,12 +52,13 @@ BLOCKS = "VCC, prefill too"  # the prefix itself is read by blocks of queries th
 PREFILLED, FEW = ("8", "32"), 10  # settings of these, and texts: they take as long as all the others
 
 
-def settings(length: int, peers: tuple[str, ...] = PEERS) -> Iterator[tuple[str, str]]:
-    """Method and setting of every measurement at a length."""
+def settings(length: int, peers: tuple[str, ...] = PEERS, only: str = "") -> list[tuple[str, str]]:
+    """Method and setting of every measurement at a length, or `only` these: "dense,VCC 8"."""
     opened = str(OPENED.get(length, 8))
-    yield "dense", ""
-    yield from ((method, opened) for method in (OURS, *peers))
-    yield from ((OURS, setting) for setting in MORE.get(length, ("90%", "95%")))
+    all_of_them = [("dense", ""), *((method, opened) for method in (OURS, *peers))]
+    all_of_them += [(OURS, setting) for setting in MORE.get(length, ("90%", "95%"))]
+    wanted = [one.strip() for one in only.split(",")] if only else None
+    return [one for one in all_of_them if wanted is None or " ".join(one).strip() in wanted]
 
 
 class Trees:
@@ -124,6 +124,9 @@ def decoders(
     first: Annotated[int, "number of the first of these books"] = 0,
     lengths: Annotated[str, "tokens, with commas"] = "4096,8192",
     tasks: Annotated[str, "of what is hidden: some of passkey, needle, variables, common words; with commas"] = "",
+    only: Annotated[
+        str, "methods with their settings, with commas, as in: dense,VCC 8,VCC 32; all of them without"
+    ] = "",
     keep: Annotated[bool, "keep what the model has read: 94 MB for each 4,096 tokens"] = False,
     threads: Annotated[int, "of the processor"] = 2,
     device: Annotated[Literal["cpu", "cuda"], "where the model is"] = "cpu",
@@ -142,27 +145,28 @@ def decoders(
     sizes = sorted(int(size) for size in lengths.split(","))
     if what in ("books", "recall"):
         measure_books(
-            what, results, plain, loaded.tokenizer, data[0], slice(first, first + texts), sizes, out if keep else None
-        )
+            what, results, plain, loaded.tokenizer, data[0], slice(first, first + texts), sizes, only,
+            out if keep else None,
+        )  # fmt: skip
     else:
         chosen = [task.strip() for task in tasks.split(",")] if tasks else list(TASKS)
         for unknown in set(chosen) - set(TASKS):
             raise UsageError(f"task {unknown!r} is none of {', '.join(TASKS)}")
-        measure_hidden(results, plain, loaded.tokenizer, data[0], texts, sizes, chosen)
+        measure_hidden(results, plain, loaded.tokenizer, data[0], texts, sizes, chosen, only)
 
 
 def measure_books(
-    task: str, results: Results, model: Any, tokenizer: Any, data: Path, texts: slice, lengths: list[int],
+    task: str, results: Results, model: Any, tokenizer: Any, data: Path, texts: slice, lengths: list[int], only: str,
     keep: Path | None,
 ) -> None:  # fmt: skip
     """The loss of the new tokens, or the recall of the keys they attend to."""
     for length in lengths:
         all_of_them = enumerate(passages(data, tokenizer, max(lengths), texts.stop))
         for number, passage in islice(all_of_them, texts.start, texts.stop):
-            by_blocks = [(BLOCKS, opened) for opened in PREFILLED if number < FEW and task == "books"]
+            by_blocks = [(BLOCKS, opened) for opened in PREFILLED if number < FEW and task == "books" and not only]
             missing = [
                 (method, setting)
-                for method, setting in (*settings(length), *by_blocks)
+                for method, setting in (*settings(length, only=only), *by_blocks)
                 if (task, passage.name, length, method, setting) not in results.known
             ]
             if not missing:
@@ -182,15 +186,16 @@ def measure_books(
 
 
 def measure_hidden(
-    results: Results, model: Any, tokenizer: Any, data: Path, texts: int, lengths: list[int], tasks: list[str]
-) -> None:
+    results: Results, model: Any, tokenizer: Any, data: Path, texts: int, lengths: list[int], tasks: list[str],
+    only: str,
+) -> None:  # fmt: skip
     for length in lengths:
         for task in tasks:
             hays = (passage.ids for passage in passages(data, tokenizer, length, texts))
             for number, trial in enumerate(trials(task, tokenizer, hays, length - NEW)):
                 missing = [
                     (method, setting)
-                    for method, setting in settings(length, PEERS[:4])
+                    for method, setting in settings(length, PEERS[:4], only)
                     if (task, str(number), length, method, setting) not in results.known
                 ]
                 if not missing:

@@ -3,19 +3,20 @@
 import json
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from benchmarks import decoder_steps, decoders_gpu
+from benchmarks import decoder_million, decoder_steps, decoders_gpu
 from benchmarks.decoder_methods import METHODS, Groups, Probe, Reading, Seen, attend_seen, by_key, by_kmeans
 from benchmarks.decoder_recall import recall, recalls_of_trees
 from benchmarks.decoder_results import Result, Results, summary, tables
 from benchmarks.decoder_tasks import TASKS, right, trials
 from benchmarks.decoder_texts import cache_of, cut, read_on
-from benchmarks.decoders import OURS, Reader, Trees
+from benchmarks.decoders import OURS, Reader, Trees, settings
 from tests.decoders.models import SMALL, ids, tiny
 from vcc.decoders.config import DecoderConfig
 from vcc.decoders.interface import attend_layer
@@ -239,3 +240,23 @@ def test_the_benchmark_of_steps_compares_tokens_and_times_every_method(
     assert len(timed) == 4 * 2 * 2
     table = capsys.readouterr().out
     assert all(name in table for name in decoder_steps.NAMES.values())
+
+
+def test_some_methods_are_measured_if_asked() -> None:
+    assert settings(4096, only="dense, VCC 32,Quest 8") == [("dense", ""), ("Quest", "8"), (OURS, "32")]
+    assert set(settings(4096, only="VCC 8")) < set(settings(4096))
+
+
+def test_a_very_long_document_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    decoder_million.decoder_million(tmp_path, small=True, pinned=2)
+    told = json.loads((tmp_path / "decoder_million.json").read_text())
+    assert told["token"]["ms"] > 0 and told["token"]["rows"] < decoder_million.SMALL.tokens
+    assert told["read"]["tokens_read"] == decoder_million.SMALL.tokens and not told["read"]["extrapolated"]
+
+
+def test_a_reading_that_was_cut_short_is_extrapolated() -> None:
+    size = decoder_million.SMALL
+    chunks = range(size.chunk, 8 * size.chunk + 1, size.chunk)
+    times = [(at, 0.5 + at / 1000) for at in chunks]
+    whole = decoder_million.whole_time(times[:5], replace(size, tokens=8 * size.chunk))
+    assert whole == pytest.approx(sum(took for _, took in times))

@@ -105,3 +105,22 @@ def test_a_selection_and_a_reset() -> None:
     assert layer.get_seq_length() == 0
     feed(layer, keys[:1], values[:1])
     assert same(state(layer, 0), state(feed(TreeLayer(SETTINGS), keys[:1], values[:1]), 0))
+
+
+def test_storage_is_made_at_once_for_a_text_of_known_length_and_seldom_otherwise() -> None:
+    keys, values = tokens(1, 600)
+
+    def storages(layer: TreeLayer) -> list[int]:
+        """The room of the tree whenever it was made anew."""
+        found = [0]
+        for k, v in zip(keys.split(1, 2), values.split(1, 2), strict=True):
+            feed(layer, k, v)
+            if layer.tree.keys.shape[2] != found[-1]:
+                found.append(layer.tree.keys.shape[2])
+        return found[1:]
+
+    assert storages(TreeLayer(SETTINGS, expected=600)) == [608], "in whole pieces of 16"
+    grown = storages(TreeLayer(SETTINGS))
+    assert grown[-1] <= 600 * 9 // 8 + 16 and len(grown) < 20, "600 tokens are 38 pieces"
+    short = TreeLayer.filled(SETTINGS, keys, values, expected=30)
+    assert short.tree.lengths[0] > 580 and short.tree.keys.shape[2] <= 600 * 9 // 8 + 16, "more came than expected"

@@ -132,6 +132,17 @@ def test_prefill_by_blocks_is_exact_when_open_and_near_when_not() -> None:
     assert torch.allclose(closed.logits[:, :17], expected[:, :17])  # nothing is in the tree yet
 
 
+def test_prefill_by_blocks_sees_past_padding() -> None:
+    model, text = tiny(), ids(3, 90)
+    mask = torch.ones_like(text)
+    mask[0, :31] = mask[1, 40:52] = mask[2, 70:] = 0
+    with torch.no_grad():
+        expected = model(text, attention_mask=mask).logits
+        wrapped = vcc.wrap(model, vcc.DecoderConfig(**SMALL, mass=1 - 1e-13, prefill="blocks"))
+        found = wrapped(text, attention_mask=mask, use_cache=True).logits
+    torch.testing.assert_close(found[mask == 1], expected[mask == 1], rtol=0, atol=1e-9)
+
+
 def test_continuous_batching_is_rejected_before_anything_runs() -> None:
     wrapped = vcc.wrap(tiny(), CLOSED)
     for start in (wrapped.init_continuous_batching, lambda: wrapped.generate_batch([[1, 2, 3]])):

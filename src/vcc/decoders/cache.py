@@ -31,15 +31,17 @@ class TreeCache(DynamicCache):
         leaves_on: torch.device | None = None,
         exact: bool = False,
         record: bool = True,
+        expected: int = 0,
     ) -> "TreeCache":
         """For a model of this configuration.
 
-        `exact`: the input is one text, which is read exactly. `record`: steps are recorded if possible.
+        `exact`: the input is one text, which is read exactly. `record`: steps are recorded if possible. `expected`:
+        tokens of the text, if known.
         """
         layers = DynamicCache(config=config).layers
         return cls(
             (
-                layer if getattr(layer, "is_sliding", False) else TreeLayer(settings, leaves_on, exact)
+                layer if getattr(layer, "is_sliding", False) else TreeLayer(settings, leaves_on, exact, expected)
                 for layer in layers
             ),
             record,

@@ -36,7 +36,8 @@ class KeptDocument:
         if chunk < 1:
             raise UsageError(f"chunk={chunk}: it must be a positive number of tokens")
         leaves_on = None if leaves is None else torch.device(leaves)
-        cache = TreeCache.empty(model.config, model.vcc, leaves_on, exact=model.vcc.prefill == "exact")
+        exact, expected = model.vcc.prefill == "exact", ids.shape[1]
+        cache = TreeCache.empty(model.config, model.vcc, leaves_on, exact=exact, expected=expected)
         with torch.no_grad():
             for part in ids.split(chunk, 1):
                 model(part, past_key_values=cache, logits_to_keep=1)

@@ -81,13 +81,11 @@ def attend_parts(step: TreeStep, query: Tensor, scaling: float) -> Tensor:
     layer, new, settings = step.layer, step.new, step.layer.settings
     together = new > settings.block
     ends = [*range(settings.block, new, settings.block), new] if together else step.parts()
-    joining = max(settings.fresh, settings.piece // 8)  # of a prefill: a piece is reordered whenever tokens join it
     outputs, start = [], 0
     for end in ends:
         step.advance(end)
         outputs.append(attend_layer(layer, query[:, :, start:end], new - start, scaling, together))
-        if not together or end == new or end // joining > start // joining:
-            step.settle(end)
+        step.settle(end, whole_pieces=together and end < new)
         start = end
     return torch.cat(outputs, 1)
 
@@ -107,15 +105,19 @@ def attend_layer(layer: TreeLayer, query: Tensor, back: int, scaling: float, tog
         layer.note_rows(first, new, float(read.mean()))
         return output
     own = torch.arange(first, first + new, device=query.device)
-    visible = rows.live[:, None].expand(-1, new, -1)  # (B, q, m)
+    seen = rows.used - (back - new)  # rows before those of later columns
+    if not bool((layer.counts.outside == seen).all()):  # with padding, rows stand elsewhere
+        seen = rows.used
+    keys, values, columns, live = rows.keys[:, :, :seen], rows.values[:, :, :seen], rows.columns, rows.live
+    visible = live[:, None, :seen].expand(-1, new, -1)  # (B, q, m)
     if layer.causal:
-        visible = visible & (rows.columns[:, None] <= own[:, None])
+        visible = visible & (columns[:, None, :seen] <= own[:, None])
     vips = query.unflatten(1, (kv_heads, heads // kv_heads)).transpose(2, 3)  # (B, H, q, g, D)
     group = vips.shape[3]
     visible = visible[:, :, None].expand(-1, -1, group, -1)  # (B, q, g, m)
     if together:
         vips, visible = vips.flatten(2, 3)[:, :, None], visible.flatten(1, 2)[:, None]
-    attended = attend_tree(vips, rows.keys, rows.values, visible, layer.tree, layer.owner, layer.settings, scaling)
+    attended = attend_tree(vips, keys, values, visible, layer.tree, layer.owner, layer.settings, scaling)
     layer.note_rows(first, new, attended.rows.double().mean())
     output = attended.output.view(batch, kv_heads, new, group, width)
     return output.permute(0, 2, 1, 3, 4).reshape(batch, new, heads, width)

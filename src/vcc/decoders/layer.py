@@ -11,16 +11,18 @@ from transformers.cache_utils import DynamicLayer
 
 from vcc.decoders.config import DecoderConfig
 from vcc.decoders.counts import CPU, TokenCounts
-from vcc.decoders.outside import OutsideRows, take_rows
+from vcc.decoders.outside import OutsideRows, places_of, take_rows
 from vcc.decoders.tree import (
     NOWHERE,
     KeyTree,
+    NewNodes,
     cut_back,
     empty_tree,
     in_order_of_columns,
     order_of_pieces,
+    room_for,
     select,
-    write_tokens,
+    write_nodes,
 )
 from vcc.errors import UsageError
 
@@ -60,11 +62,13 @@ class TreeLayer(DynamicLayer):
         settings: DecoderConfig | None = None,
         leaves_on: torch.device | None = None,
         exact: bool = False,
+        expected: int = 0,
         **kwargs: Any,
     ) -> None:
         self.settings = settings or DecoderConfig()
         self.leaves_on = leaves_on  # where the tree's tokens are kept; None: where the model is
         self.exact = exact  # whether all input is one text, which is read exactly
+        self.expected = expected  # tokens of a text of known length: storage is made for them at once
         self.forget()
 
     @classmethod
@@ -321,11 +325,15 @@ class TreeStep:
         """Count the first `read` columns as read; the tree does not change yet."""
         self.layer.counts = self.layer.counts.with_tokens(self.tokens_after(read))
 
-    def settle(self, read: int | None = None) -> None:
-        """Move due tokens into the tree after `read` columns (default: all) have been read."""
+    def settle(self, read: int | None = None, whole_pieces: bool = False) -> None:
+        """Move due tokens into the tree after `read` columns (default: all) have been read.
+
+        `whole_pieces`: leave the others outside for now. A piece is reordered whenever tokens join it.
+        """
         read = self.new if read is None else read
         self.advance(read)
-        self.layer.grow(self.layer.counts.due)
+        counts, piece = self.layer.counts, self.layer.settings.piece
+        self.layer.grow(torch.maximum(counts.in_tree, counts.due // piece * piece) if whole_pieces else counts.due)
         self.layer.unread = self.new - read
 
     def leave_growth(self) -> None:
@@ -337,7 +345,7 @@ class TreeStep:
 def grow_together(layers: Sequence[TreeLayer], target: Tensor) -> None:
     """Move tokens into the trees of layers that have seen the same columns, until each has `target` (B,).
 
-    They are ordered together: this takes many small operations, as many for all layers as for one.
+    Everything up to writing is done for all layers together: it is many small operations.
     """
     first, done = layers[0], layers[0].counts.in_tree
     if bool((target <= done).all()):
@@ -357,19 +365,22 @@ def grow_together(layers: Sequence[TreeLayer], target: Tensor) -> None:
         at = element.to(first.device)
         place = (~moved[at]).sort(dim=1, stable=True).indices[:, : wanted - had]
         some = slice(None) if len(elements) == len(live) else at  # a slice does not copy
-        tokens = [joining(layer, some, place, element, start, had) for layer in layers]
-        orders: Sequence[Tensor | None] = [None] * len(layers)
-        if settings.order == "key":
-            keys = tokens[0][0] if len(layers) == 1 else torch.cat([each[0] for each in tokens])
-            orders = order_of_pieces(keys, piece, settings.scales).split(len(elements))
-        for layer, each, order in zip(layers, tokens, orders, strict=True):
-            layer.tree = write_tokens(layer.tree, element, start, each, order, piece, in_place=not layer.shares_tree)
+        moving_in = [joining(layer, some, place, element, start, had) for layer in layers]
+        keys, values, columns = (
+            parts[0] if len(parts) == 1 else torch.cat(parts) for parts in zip(*moving_in, strict=True)
+        )
+        order = order_of_pieces(keys, piece, settings.scales) if settings.order == "key" else None
+        nodes = NewNodes.of(keys, values, columns, order, settings.scales, settings.spread)
+        for layer, own in zip(layers, nodes.split(len(elements)), strict=True):
+            room = room_for(max(wanted, layer.tree.longest), piece, layer.expected)
+            layer.tree = write_nodes(layer.tree, element, start, own, room, in_place=not layer.shares_tree)
             layer.shares_tree = False
     kept = live & ~moved
+    place = places_of(kept)
     counts = first.counts.grown(torch.maximum(done, target))
     for layer in layers:
         layer.counts = counts
-        layer.rows.keep(kept, counts.room)
+        layer.rows.take(place, kept.gather(1, place), counts.room)
 
 
 def joining(

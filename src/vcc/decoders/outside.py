@@ -112,10 +112,13 @@ class OutsideRows:
 
     def keep(self, kept: Tensor, most: int) -> None:
         """Keep only the rows `kept` (B, m), in order; shorter sequences are filled with rows that are not live."""
-        count = int(kept.sum(1).max()) if kept.numel() else 0
-        place = (~kept).sort(dim=1, stable=True).indices[:, :count]
+        place = places_of(kept)
+        self.take(place, kept.gather(1, place), most)
+
+    def take(self, place: Tensor, live: Tensor, most: int) -> None:
+        """Keep only the rows at place (B, k), of which some are live (B, k)."""
         keys, values = take_rows(self.keys, place), take_rows(self.values, place)
-        self.replace(keys, values, self.columns.gather(1, place), kept.gather(1, place), most)
+        self.replace(keys, values, self.columns.gather(1, place), live, most)
 
     def choose(self, elements: Tensor, most: int) -> None:
         """Replace sequence i by sequence elements[i]."""
@@ -165,6 +168,12 @@ def empty_storage(keys: Tensor, values: Tensor, room: int) -> RowStorage:
         zeros(batch, room, dtype=torch.bool),
         writable=True,
     )
+
+
+def places_of(kept: Tensor) -> Tensor:
+    """(B, k) the places of the rows `kept` (B, m), in order; shorter sequences are filled with others."""
+    count = int(kept.sum(1).max()) if kept.numel() else 0
+    return (~kept).sort(dim=1, stable=True).indices[:, :count]
 
 
 def has_gradient(*tensors: Tensor) -> bool:

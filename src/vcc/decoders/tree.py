@@ -5,6 +5,7 @@ keep the model's dtype and are read back bit for bit.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -104,25 +105,53 @@ def in_order_of_columns(tree: KeyTree, element: Tensor, start: int, stop: int) -
     return keys, values, columns[:, 0].long()
 
 
-def write_tokens(
-    tree: KeyTree, element: Tensor, start: int, tokens: tuple[Tensor, Tensor, Tensor], order: Tensor | None, piece: int,
-    in_place: bool,
-) -> KeyTree:  # fmt: skip
-    """The tree with sequences `element` (e,) continued at `start` by tokens in text order: keys and values
-    (e, H, n, D), columns (e, n). In the tree they are in `order` (e, H, n).
+@dataclass(frozen=True)
+class NewNodes:
+    """Tokens of e sequences in the order of the tree, with the means and spreads of their nodes."""
 
-    `in_place`: only this tree uses the storage; it is written if it is large enough. New storage has room up to the
-    next whole piece.
+    keys: Tensor  # (e, H, n, D)
+    values: Tensor
+    columns: Tensor  # (e, H, n)
+    key_means: tuple[Tensor, ...]
+    value_means: tuple[Tensor, ...]
+    spreads: tuple[Tensor, ...]
+
+    @classmethod
+    def of(
+        cls, keys: Tensor, values: Tensor, columns: Tensor, order: Tensor | None, scales: tuple[int, ...], spread: int
+    ) -> "NewNodes":
+        """From tokens in text order, keys and values (e, H, n, D) and columns (e, n), and their `order` (e, H, n)."""
+        columns = columns[:, None].expand(keys.shape[:3])
+        if order is not None:
+            keys, values, columns = take_tokens(keys, order), take_tokens(values, order), columns.gather(2, order)
+        above = scales[:-1]
+        return cls(
+            keys,
+            values,
+            columns,
+            tuple(segment_means(keys, scale) for scale in above),
+            tuple(segment_means(values, scale) for scale in above),
+            tuple(segment_spreads(keys, scale, groups(keys.shape[3], spread)) for scale in above),
+        )
+
+    def split(self, size: int) -> Iterator["NewNodes"]:
+        """Those of each `size` sequences."""
+        tensors = (self.keys, self.values, self.columns, *self.key_means, *self.value_means, *self.spreads)
+        depth = len(self.key_means)
+        for keys, values, columns, *above in zip(*(part.split(size) for part in tensors), strict=True):
+            key_means, value_means, spreads = (tuple(above[i * depth : (i + 1) * depth]) for i in range(3))
+            yield NewNodes(keys, values, columns, key_means, value_means, spreads)
+
+
+def write_nodes(tree: KeyTree, element: Tensor, start: int, nodes: NewNodes, room: int, in_place: bool) -> KeyTree:
+    """The tree with sequences `element` (e,) continued by new nodes from token `start` on.
+
+    `in_place`: only this tree uses the storage; it is written if it is large enough. New storage has `room` tokens.
     """
-    keys, values, columns = tokens
-    columns = columns[:, None].expand(keys.shape[:3])
-    if order is not None:
-        keys, values, columns = take_tokens(keys, order), take_tokens(values, order), columns.gather(2, order)
     lengths = list(tree.lengths)
     for each in element.tolist():
-        lengths[each] = start + keys.shape[2]
-    fits = in_place and max(lengths) <= tree.keys.shape[2] and not has_gradient(keys, values)
-    room = (max(lengths) // piece + 1) * piece
+        lengths[each] = start + nodes.keys.shape[2]
+    fits = in_place and max(lengths) <= tree.keys.shape[2] and not has_gradient(nodes.keys, nodes.values)
     all_of_them = len(element) == len(lengths)
 
     def written(old: Tensor, new: Tensor, scale: int = 1, empty: float = 0.0) -> Tensor:
@@ -138,19 +167,28 @@ def write_tokens(
         target[some, :, begin : begin + new.shape[2]] = new.to(old.device, old.dtype)
         return target
 
-    above = list(zip(tree.scales[:-1], tree.key_means, tree.value_means, tree.spreads, strict=True))
+    def above(old: tuple[Tensor, ...], new: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return tuple(written(*both) for both in zip(old, new, tree.scales[:-1], strict=True))
+
     return replace(
         tree,
-        keys=written(tree.keys, keys),
-        values=written(tree.values, values),
-        columns=written(tree.columns, columns, empty=NOWHERE),
-        key_means=tuple(written(means, segment_means(keys, scale), scale) for scale, means, _, _ in above),
-        value_means=tuple(written(means, segment_means(values, scale), scale) for scale, _, means, _ in above),
-        spreads=tuple(
-            written(spread, segment_spreads(keys, scale, spread.shape[3]), scale) for scale, _, _, spread in above
-        ),
+        keys=written(tree.keys, nodes.keys),
+        values=written(tree.values, nodes.values),
+        columns=written(tree.columns, nodes.columns, empty=NOWHERE),
+        key_means=above(tree.key_means, nodes.key_means),
+        value_means=above(tree.value_means, nodes.value_means),
+        spreads=above(tree.spreads, nodes.spreads),
         lengths=tuple(lengths),
     )
+
+
+def room_for(tokens: int, piece: int, expected: int) -> int:
+    """Tokens of new storage, in whole pieces: as many as are expected, or else an eighth more than there are now.
+
+    Growing by a constant amount would copy a long tree again and again, and record its step again.
+    """
+    wanted = expected if expected >= tokens else tokens + tokens // 8 + 1
+    return -(-wanted // piece) * piece
 
 
 def trimmed(tree: KeyTree) -> KeyTree:
