@@ -21,9 +21,9 @@ def reproduce(
     minutes: Annotated[float | None, "stop after this many; the same command continues"] = None,
     data: Annotated[str | None, "folder of data sets (default at paper scale: the hub's)"] = None,
     model: Annotated[str, "encoder to start from: BERT or RoBERTa, a folder or hub name"] = "",
-    t5: Annotated[str, "encoder-decoder to start from"] = "",
+    t5: Annotated[str, "T5 to start from, a folder or hub name; a folder with its vocabulary alone: train one"] = "",
     text: Annotated[str, "corpus of continued pretraining at paper scale (default: a copy of The Pile)"] = "",
-    pack: Annotated[bool, "only pack --data and --model into OUT/packed, for another machine"] = False,
+    pack: Annotated[bool, "only pack --data and --model (or --t5) into OUT/packed, for another machine"] = False,
     pack_megabytes: Annotated[float, "text in the pack, a million tokens each"] = 80.0,
     **given: Annotated[Any, Small],
 ) -> None:
@@ -43,8 +43,8 @@ def reproduce(
     experiments = [EXPERIMENTS[one]() for one in names]
     place = Workspace(scale, out, data, model, t5, text, small)
     if pack:
-        if data is None or not model:
-            raise UsageError("--pack needs --data and --model")
+        if data is None:
+            raise UsageError("--pack needs --data")
         for experiment in {type(one).pack: one for one in experiments}.values():  # those that pack alike, once
             experiment.pack(place, pack_megabytes)
         size = sum(file.stat().st_size for file in place.packed.rglob("*") if file.is_file()) / 2**20

@@ -16,7 +16,7 @@ from reproduction.small.pack import pack as pack_small
 from reproduction.small.settings import Small
 from vcc.checkout import ROOT
 from vcc.child_process import OwnProcess
-from vcc.errors import Failure
+from vcc.errors import Failure, UsageError
 
 Scale = Literal["small", "paper"]
 MOST_LINES = 60  # of a plan; longer ones are summarised by kind
@@ -80,7 +80,14 @@ class Experiment(ABC):
     def pack(self, at: Workspace, megabytes: float) -> Path:
         """Pack data and weights into one folder for another machine, with at most `megabytes` of compressed text."""
         assert at.data is not None
-        return pack_small(Path(at.data), at.model, at.packed, at.small.tasks, megabytes)
+        return pack_small(Path(at.data), given(at.model, "--model"), at.packed, at.small.tasks, megabytes)
+
+
+def given(name: str, option: str) -> str:
+    """The checkpoint to pack; raise if there is none."""
+    if not name:
+        raise UsageError(f"--pack needs {option}")
+    return name
 
 
 def unique(steps: Iterable[ProcessStep]) -> list[ProcessStep]:

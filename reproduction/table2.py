@@ -1,20 +1,22 @@
 """Table 2: encoder-decoders on question answering and summaries; table 7 is one more task of it."""
 
-import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from reproduction.experiment import Experiment, ProcessStep, Workspace
+from reproduction.experiment import Experiment, ProcessStep, Workspace, given
 from reproduction.paper_tables import picture_of, steps_of, table_of
-from reproduction.protocol import needs, shown, vcc
-from reproduction.report import Report, ReportTable, interval
+from reproduction.report import Report, ReportTable, Value, interval
+from reproduction.small import reports, write_steps
+from reproduction.small.layout import CURVE, T5
+from reproduction.small.pack import pack_for_t5
+from reproduction.small.writers import WRITERS
+from vcc.errors import UsageError
 from vcc.tasks import TASKS
 from vcc.tasks.paper import RESULTS, Result
 
 PAPER = tuple(r for r in RESULTS if r.head == "text" and r.task != "multinews" and not r.compression)
-ROWS = (("T5", 512, False), ("T5", 4096, False), ("VCC", 4096, True))
-# A minute of training per row on a GPU: enough to see it run, not to rank models.
-SMALL_STEPS, SMALL_BATCH, SMALL_EXAMPLES = 200, 8, 100
+SUMMARIES = ("qmsum", "squality", "sumpubmed")  # of tables 2 and 7 at small scale: they are packed together
 
 
 class Table2(Experiment):
@@ -27,38 +29,25 @@ class Table2(Experiment):
     tasks: tuple[str, ...] = ("qmsum", "squality")  # of the small scale: those whose data comes in a folder
 
     def steps(self, at: Workspace) -> list[ProcessStep]:
-        return steps_of(self.paper, at) if at.scale == "paper" else self.small_steps(at)
+        if at.scale == "paper":
+            return steps_of(self.paper, at)
+        return write_steps.comparison(at, self.models_of(at), self.tasks_of(at))
 
-    def small_steps(self, at: Workspace) -> list[ProcessStep]:
-        lacks = [one for one in needs(at) if one != "a GPU" or at.small.device == "cuda"]
-        if at.data is None:
-            lacks.append("--data, a folder with " + " and ".join(self.tasks))
-        if not at.t5:
-            lacks.append("--t5, a T5 checkpoint: a folder or a hub name")
-        made = []
-        for task in self.tasks:
-            for method, length, ours in ROWS:
-                folder = self.folder(at, task, method, length)
-                length = min(length, at.small.length)
-                common: tuple[object, ...] = ("--data", at.data, "--length", length, "--vcc", str(ours).lower())
-                common += ("--device", "cpu") if at.small.device == "cpu" else ()
-                steps = min(SMALL_STEPS, at.small.tune_steps)
-                tune = vcc(
-                    "finetune", task, "--model", at.t5, *common, "--steps", steps, "--batch-size", SMALL_BATCH,
-                    "--out", folder, "--resume",
-                )  # fmt: skip
-                examples = min(SMALL_EXAMPLES, at.small.examples)
-                test = vcc(
-                    "evaluate", task, "--model", folder, *common, "--examples", examples, "--out", folder / "scores"
-                )
-                done = folder / f"checkpoint-{steps}" / "config.json"
-                made.append(ProcessStep(shown(tune), tune, done, 3, (), True, tuple(lacks)))
-                metrics = folder / "scores" / "metrics.json"
-                made.append(ProcessStep(shown(test), test, metrics, 2, (done,), True, tuple(lacks)))
-        return made
+    def pack(self, at: Workspace, megabytes: float) -> Path:
+        assert at.data is not None
+        wanted = [task for task in at.small.tasks if task in SUMMARIES] or SUMMARIES
+        return pack_for_t5(Path(at.data), given(at.t5, "--t5"), at.packed, wanted, megabytes)
 
-    def folder(self, at: Workspace, task: str, method: str, length: int) -> Path:
-        return at.out / "t5" / f"{method}-{length}-{task}".lower()
+    def models_of(self, at: Workspace) -> list[str]:
+        """Those of --models; names of other tables are ignored."""
+        chosen = [name for name in WRITERS if name in at.small.models]
+        if at.small.models and not chosen:
+            raise UsageError(f"--models {','.join(at.small.models)}: {self.name} has {', '.join(WRITERS)}")
+        return chosen or list(WRITERS)
+
+    def tasks_of(self, at: Workspace) -> list[str]:
+        """Those of --tasks, likewise."""
+        return [task for task in self.tasks if task in at.small.tasks] or list(self.tasks)
 
     def report(self, at: Workspace) -> Report:
         paper = table_of("The paper's table", self.paper, at)
@@ -67,13 +56,55 @@ class Table2(Experiment):
         pictures = (picture_of(f"{task}, the paper" if at.scale == "small" else task, one, metric, at),)
         if at.scale == "paper":
             return Report(self.name, self.title, self.claim, (paper,), pictures)
-        rows = []
-        for name in self.tasks:
-            for method, length, _ in ROWS:
-                file = self.folder(at, name, method, length) / "scores" / "metrics.json"
-                metrics = json.loads(file.read_text(encoding="utf-8"))["metrics"] if file.exists() else {}
-                for wanted in TASKS[name]().metric_names:
-                    rows.append((name, wanted, method, f"{min(length, at.small.length):,}", interval(metrics, wanted)))
-        own = ReportTable("A few steps each", ("task", "metric", "method", "reads", "ours"), tuple(rows))
-        notes = ("Too few steps to rank the models: it shows that every row trains, generates and is scored.",)
-        return Report(self.name, self.title, self.claim, (own, paper), pictures, notes)
+        own = ReportTable("The same start, tuned for the same time", COLUMNS, tuple(self.rows(at)))
+        told = ReportTable(
+            "The models", ("model", "reads"), tuple((name, writer.told) for name, writer in WRITERS.items())
+        )
+        return Report(self.name, self.title, self.claim, (own, told, paper), pictures, (scale_of(at),))
+
+    def rows(self, at: Workspace) -> list[tuple[Value, ...]]:
+        found = []
+        for task in self.tasks_of(at):
+            for model in self.models_of(at):
+                writer = WRITERS[model]
+                here = replace(at, small=writer.settings(at.small))
+                metrics, took = reports.accuracy(here, model, task), reports.times(here, model)
+                scores = reports.read(here.layout.scores(model, task)) or {}
+                trained = reports.read(here.layout.tuned(model, task) / CURVE) or {}
+                length = scores.get("length", writer.reads(at.small))
+                rouge = [interval(metrics, name) for name in TASKS[task]().metric_names]
+                spent = reports.gpu_seconds(here, model, here.layout.tuned(model, task))
+                ms = [
+                    took.get(f"{mode}_gpu_ms_each") or took.get(f"{mode}_ms_each") for mode in ("forward", "training")
+                ]
+                found.append((
+                    task, model, f"{length:,}", *rouge, decimals(scores.get("log_perplexity"), 3),
+                    decimals(trained.get("steps"), 0), spent, *(decimals(value, 2) for value in ms),
+                    took.get("training_gib_several"),
+                ))  # fmt: skip
+        return found
+
+
+COLUMNS = (
+    "task", "model", "tokens", "rouge1", "rouge2", "rougeL", "log perplexity of the references", "steps", "GPU s",
+    "forward ms a sequence", "training ms a sequence", "training GiB",
+)  # fmt: skip
+
+
+def decimals(value: float | None, places: int) -> str | None:
+    return None if value is None else f"{value:,.{places}f}"
+
+
+def scale_of(at: Workspace) -> str:
+    """What was run, and how well the common T5 fills in spans."""
+    small, start = at.small, reports.read(at.layout.start(T5) / CURVE)
+    learned = [point["log_perplexity"] for point in (start or {"curve": []})["curve"] if "log_perplexity" in point]
+    made = f"{start['steps']:,} steps" if start else "No steps yet"
+    words = f", log perplexity {learned[0]:.3f} → {learned[-1]:.3f}" if learned else ""
+    tuned = f"{small.tune_seconds:g} GPU s" if small.tune_seconds else f"{small.tune_steps} steps"
+    return (
+        f"{made} of {small.t5_batch} x {small.short} tokens of span corruption make the common T5{words}; {tuned} "
+        f"teach each task; {small.examples} validation examples at most, greedy, {small.written} tokens at most; "
+        f"{small.seeds} seeds; {small.device}{', compiled' if small.compile else ''}. Milliseconds of the GPU alone, "
+        "encoder and decoder. GPU s: steps times the time of one alone."
+    )

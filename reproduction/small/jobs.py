@@ -24,12 +24,13 @@ from reproduction.loop import LoopPlan, Trained, half_precision
 from reproduction.small import timing, variants
 from reproduction.small.closing import ClosingBudget
 from reproduction.small.corpus import unpack_tokens
-from reproduction.small.layout import CURVE, PRESTART, SmallLayout
+from reproduction.small.layout import CURVE, OWN, PRESTART, TOKENS, SmallLayout
 from reproduction.small.learning import MaskedWords, finish, train
 from reproduction.small.opened import WatchingPredictor
-from reproduction.small.pack import DATA, MODEL, TOKENS
+from reproduction.small.pack import DATA, MODEL
 from reproduction.small.questions import QUESTIONS, VIPS, HiddenQuestions, QuestionTokens
 from reproduction.small.settings import Small
+from vcc.data.corpus import TokenStore
 from vcc.data.example import Example
 from vcc.data.features import ExampleTokenizer, Frame
 from vcc.data.pretrain import MaskedLM, PretrainDataset
@@ -59,12 +60,16 @@ def sequences(
     layout: SmallLayout, split: str, tokenizer: Any, length: int, seed: int, size: int, ratio: float = MASKED
 ) -> PretrainDataset:
     """Masked sequences of a split; in clusters if the settings say so."""
-    small = layout.small
-    layout.out.mkdir(parents=True, exist_ok=True)
-    with one_at_a_time(layout.out / f".tokens-{split}.lock"):
-        store = unpack_tokens(layout.packed / TOKENS / split, layout.tokens(split))
+    small, store = layout.small, text_of(layout, split)
     clusters = {"cluster_window": small.mask_window, "cluster_density": small.mask_density} if small.mask_window else {}
     return PretrainDataset(store, MaskedLM.of(tokenizer, ratio=ratio, **clusters), length, seed, size)
+
+
+def text_of(layout: SmallLayout, split: str, kind: str = TOKENS) -> TokenStore:
+    """The text as ids, unpacked by the first job that needs it."""
+    layout.out.mkdir(parents=True, exist_ok=True)
+    with one_at_a_time(layout.out / f".{kind}-{split}.lock"):
+        return unpack_tokens(layout.packed / kind / split, layout.tokens(split, kind))
 
 
 def perplexity(layout: SmallLayout, tokenizer: Any, objective: MaskedWords) -> Perplexity:
@@ -310,15 +315,18 @@ def score(
 
 
 def time_alone(layout: SmallLayout, each: Sequence[dict[str, Any]]) -> None:
-    """Milliseconds and memory per sequence, for one model after another: run it when nothing else runs. Failures do not
-    stop the others and are reported at the end.
-    """
+    """Milliseconds and memory per sequence, for one model after another: run it when nothing else runs."""
+    one_by_one(each, lambda **one: time_one(layout, **one))
+
+
+def one_by_one(each: Sequence[dict[str, Any]], measure: Callable[..., None]) -> None:
+    """Time each. Failures do not stop the others and are reported at the end."""
     failed: list[Exception] = []
     for one in each:
         try:
-            time_one(layout, **one)
+            measure(**one)
         except Exception as error:
-            error.add_note(f"while {one['name']} was timed with {one['setting']}")
+            error.add_note(f"while {one['name']} was timed with {one.get('setting', OWN)}")
             failed.append(error)
     if failed:
         raise ExceptionGroup("not timed", failed)
@@ -363,14 +371,14 @@ JOBS: dict[str, Callable[..., None]] = {
 }
 
 
-def main(packed: str, out: str, settings: str, job: str, arguments: str) -> None:
+def main(known: dict[str, Callable[..., None]], packed: str, out: str, settings: str, job: str, arguments: str) -> None:
     quiet()
     small = Small(**json.loads(settings))
     if small.device == "cuda":
         torch.set_float32_matmul_precision("high")
     given = json.loads(arguments)
-    JOBS[job](SmallLayout(Path(packed), Path(out), small).repeated(given.pop("repeat", 0)), **given)
+    known[job](SmallLayout(Path(packed), Path(out), small).repeated(given.pop("repeat", 0)), **given)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(JOBS, *sys.argv[1:])

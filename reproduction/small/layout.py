@@ -7,6 +7,8 @@ from reproduction.small.settings import Small
 
 CURVE = "curve.json"  # written last: it exists when the training is done
 START, PRESTART = "start", "prestart"  # the common checkpoints: of the packed weights, and pre-norm
+T5 = "t5"  # the common encoder-decoder
+TOKENS, T5_TOKENS = "tokens", "t5-tokens"  # the text, by tokenizer
 OWN = "own"  # the setting that a model was tuned with
 
 
@@ -34,8 +36,8 @@ class SmallLayout:
         """The dense model that learned to answer paragraphs, from a common checkpoint."""
         return self.out / f"{kind}-reader{self.end}"
 
-    def tokens(self, split: str) -> Path:
-        return self.out / "tokens" / split
+    def tokens(self, split: str, kind: str = TOKENS) -> Path:
+        return self.out / kind / split
 
     def pretrained(self, model: str) -> Path:
         return self.out / "pretrained" / f"{model}{self.end}"

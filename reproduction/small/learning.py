@@ -5,6 +5,7 @@ Tasks, batches and losses are those of `vcc finetune` (`train/objectives.py`,
 """
 
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
@@ -28,6 +29,7 @@ from vcc.train.draws import Stream
 from vcc.train.trainer import Batch, Objective
 
 ENDLESS = 2**62  # draws
+SMALLEST = 1e-3  # size of a weight, for its learning rate
 AHEAD = 4  # batches that each loader prepares before they are needed
 
 
@@ -131,14 +133,13 @@ def train(
     evaluate_every: int = 0,
     say: Callable[[str], None] = print,
     closing: ClosingBudget | None = None,
+    by_size: bool = False,
 ) -> Trained:
-    """Train with AdamW; a stopped run resumes from its last checkpoint in `folder`."""
+    """Train with AdamW; a stopped run resumes from its last checkpoint in `folder`. `by_size`: the rate of each weight
+    is relative to its size."""
     set_seed(small.seed)
     model.to(small.device)  # type: ignore[arg-type]
-    decayed = [p for p in model.parameters() if p.ndim > 1]
-    plain = [p for p in model.parameters() if p.ndim <= 1]
-    groups = [{"params": decayed, "weight_decay": 0.01}, {"params": plain, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=plan.rate, fused=small.device == "cuda")
+    optimizer = torch.optim.AdamW(groups_of(model, by_size), lr=plan.rate, fused=small.device == "cuda")
     work = BatchWork(
         model, objective, data, small.batch, small.at_once, small.seed, small.device, small.loaders, closing
     )
@@ -146,6 +147,19 @@ def train(
     if closing is not None:
         state_of(model).settings = closing.settings
     return found
+
+
+def groups_of(model: nn.Module, by_size: bool = False) -> list[dict[str, Any]]:
+    """Matrices decay, vectors do not. T5's weights begin with very different sizes (embeddings at 1, queries at 0.006)
+    and its authors' optimizer scales each update by the size; `by_size` does so in powers of two, by the first size."""
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for parameter in model.parameters():
+        size = float(parameter.detach().float().pow(2).mean().sqrt())
+        times = 2.0 ** round(math.log2(max(size, SMALLEST))) if by_size else 1.0
+        groups.setdefault((times, 0.01 if parameter.ndim > 1 else 0.0), []).append(parameter)
+    return [
+        {"params": parameters, "weight_decay": decay, "times": times} for (times, decay), parameters in groups.items()
+    ]
 
 
 def finish(folder: Path, model: PreTrainedModel, tokenizer: Any, found: Trained) -> None:

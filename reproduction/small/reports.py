@@ -30,9 +30,11 @@ def accuracy(at: Workspace, model: str, task: str, setting: str = OWN, length: i
     found = [one["metrics"] for one in map(read, files) if one]
     if len(found) < 2:
         return found[0] if found else {}
-    name = metric(task)
-    values = [one[name] for one in found]
-    return {name: sum(values) / len(values), f"{name}_low": min(values), f"{name}_high": max(values)}
+    means: dict[str, float] = {}
+    for name in (name for name in TASKS[task]().metric_names if name in found[0]):
+        values = [one[name] for one in found]
+        means |= {name: sum(values) / len(values), f"{name}_low": min(values), f"{name}_high": max(values)}
+    return means
 
 
 def opened(at: Workspace, model: str, task: str) -> str | None:

@@ -20,6 +20,7 @@ MAY_BE_ZERO = (
     "reader",
     "compile",
     "time_forward",
+    "t5_steps",
 )
 
 
@@ -49,6 +50,12 @@ class Small:
     pretrain_rate: Annotated[float, "peak learning rate of pretraining"] = 2e-4
     tune_rate: Annotated[float, "peak learning rate on a task"] = 1e-4
     examples: Annotated[int, "validation examples of each task"] = 400
+    t5_steps: Annotated[int, "steps of span corruption for the common T5"] = 2000
+    t5_seconds: Annotated[float | None, "seconds of span corruption, instead of steps"] = None
+    t5_batch: Annotated[int, "short rows per step of span corruption"] = 256
+    t5_rate: Annotated[float, "peak learning rate of span corruption, for a weight of size 1"] = 1e-2
+    write_rate: Annotated[float, "peak learning rate on a task with text to write, likewise"] = 5e-3
+    written: Annotated[int, "tokens of a text to write at most, in training and when scored"] = 128
     cell_seconds: Annotated[float, "seconds of each training of the experiment tasks", FREE] = 12.0
     longest: Annotated[int, "most tokens of a document in the experiment tasks", FREE] = 65_536
     together: Annotated[int, "concurrent trainings on the device", FREE] = 2
@@ -65,7 +72,7 @@ class Small:
             least = 0 if field.name in MAY_BE_ZERO else 1
             if isinstance(value, int) and value < least:
                 raise UsageError(f"--{field.name.replace('_', '-')} is {value}: it must be at least {least}")
-        for name in ("pretrain_seconds", "tune_seconds", "cell_seconds"):
+        for name in ("pretrain_seconds", "tune_seconds", "cell_seconds", "t5_seconds"):
             seconds = getattr(self, name)
             if seconds is not None and not seconds > 0:
                 raise UsageError(f"--{name.replace('_', '-')} is {seconds}: it must be greater than 0")
@@ -82,7 +89,9 @@ def settle(folder: Path, settings: Small) -> None:
         write_whole(file, json.dumps(now, indent=1))
         return
     before: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    changed = {name: (before.get(name), value) for name, value in now.items() if before.get(name) != value}
+    # a setting that did not exist then had its default
+    old = {name: before.get(name, getattr(Small, name)) for name in now}
+    changed = {name: (old[name], value) for name, value in now.items() if old[name] != value}
     if changed:
         told = ", ".join(f"{name} {old} then, {new} now" for name, (old, new) in changed.items())
         raise UsageError(f"{folder} was started with other settings: {told}; use another --out, or the same settings")

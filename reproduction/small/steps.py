@@ -123,19 +123,24 @@ def job(
     took: float,
     alone: bool = False,
     shown: str | None = None,
+    module: str = "reproduction.small.jobs",
+    lacks: tuple[str, ...] | None = None,
 ) -> ProcessStep:
     shown = shown or " ".join(str(value) for value in arguments.values() if value is not None)
     settings = json.dumps(asdict(at.small))
-    command = (sys.executable, "-m", "reproduction.small.jobs", str(at.packed), str(at.out), settings, what)
+    command = (sys.executable, "-m", module, str(at.packed), str(at.out), settings, what)
+    lacks = missing(at) if lacks is None else lacks
     return ProcessStep(
-        f"small {what} {shown}".rstrip(), (*command, json.dumps(arguments)), done, took, needs, alone, missing(at)
+        f"small {what} {shown}".rstrip(), (*command, json.dumps(arguments)), done, took, needs, alone, lacks
     )
 
 
-def missing(at: Workspace) -> tuple[str, ...]:
-    lacks = list(missing_packages("rich"))
-    if not (at.packed / MODEL).is_dir():
-        lacks.append(f"{at.packed}: packed weights and data; made by --pack true with --data and --model")
+def missing(
+    at: Workspace, folder: str = MODEL, option: str = "--model", packages: tuple[str, ...] = ()
+) -> tuple[str, ...]:
+    lacks = list(missing_packages("rich", *packages))
+    if not (at.packed / folder).is_dir():
+        lacks.append(f"{at.packed}: packed weights and data; made by --pack true with --data and {option}")
     if at.small.device == "cuda":
         import torch
 

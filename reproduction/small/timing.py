@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from reproduction.loop import half_precision
 from vcc.bench.kernels import busiest
@@ -20,9 +19,11 @@ def measure(
     at_once: int,
     several: bool = False,
     modes: tuple[str, ...] = ("forward", "training"),
+    written: int | None = None,
 ) -> dict[str, float | None]:
     """Forward and training, for one sequence and a batch, in ms per sequence; peak memory of the training step.
-    `several`: only for a batch, since every shape is compiled by itself.
+    `several`: only for a batch, since every shape is compiled by itself. `written`: tokens that an encoder-decoder
+    writes; None for an encoder.
 
     A small model waits for Python more than for the GPU, so the GPU's busy time is reported too.
     """
@@ -31,14 +32,16 @@ def measure(
     found: dict[str, float | None] = {}
     for mode in modes:
         for batch in {at_once} if several else sorted({1, at_once}):
-            given = inputs(model, vips, batch, length, place)
+            given = inputs(model, vips, batch, length, place, written)
             training = mode == "training"
             model.train(training)
 
-            def step(given: dict[str, Tensor] = given, training: bool = training) -> None:
+            def step(given: dict[str, Any] = given, training: bool = training) -> None:
                 model.zero_grad(set_to_none=True)
                 with torch.set_grad_enabled(training), half_precision(device):
-                    loss = model(**given).start_logits.float().pow(2).mean()
+                    output = model(**given)
+                    scores = output.start_logits if written is None else output.logits
+                    loss = scores.float().pow(2).mean()
                 if training:
                     loss.backward()
 
@@ -53,9 +56,14 @@ def measure(
     return found
 
 
-def inputs(model: Any, vips: str | None, batch: int, n: int, device: torch.device) -> dict[str, Tensor]:
+def inputs(
+    model: Any, vips: str | None, batch: int, n: int, device: torch.device, written: int | None = None
+) -> dict[str, Any]:
     ids = torch.randint(5, model.config.vocab_size, (batch, n), generator=torch.Generator().manual_seed(0))
     given = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     if vips is not None:
         given[vips] = (torch.arange(n).expand(batch, n) < QUESTION).long()
-    return {name: value.to(device) for name, value in given.items()}
+    if written is not None:
+        given["decoder_input_ids"] = ids[:, :written]
+    moved: dict[str, Any] = {name: value.to(device) for name, value in given.items()}
+    return moved if written is None else {**moved, "use_cache": False}

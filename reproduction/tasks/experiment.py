@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from reproduction.experiment import Experiment, ProcessStep, Workspace, missing_packages
+from reproduction.experiment import Experiment, ProcessStep, Workspace, given, missing_packages
 from reproduction.report import Report, ReportTable, Value
 from reproduction.small.pack import MODEL
 from reproduction.tasks.cell import result_file
@@ -70,7 +70,7 @@ class Tasks(Experiment):
 
     def pack(self, at: Workspace, megabytes: float) -> Path:
         assert at.data is not None
-        return pack(Path(at.data), at.model, at.packed, self.names(at))
+        return pack(Path(at.data), given(at.model, "--model"), at.packed, self.names(at))
 
     def report(self, at: Workspace) -> Report:
         found = {cell: read(result_file(at.out, *cell)) for cell in self.cells(at)}
