@@ -123,7 +123,8 @@ def by_time(at: Workspace, models: Sequence[str]) -> Picture:
                 Point(model, ms, found[name], found.get(f"{name}_low"), found.get(f"{name}_high"), label=model)
             )
     spent = f", {at.small.tune_seconds:g} GPU seconds of training" if at.small.tune_seconds else ""
-    return Picture(f"{task}, {at.small.length:,} tokens{spent}", "training ms per sequence", f"{name}, %", tuple(points))
+    title = f"{task}, {at.small.length:,} tokens{spent}"
+    return Picture(title, "training ms per sequence", f"{name}, %", tuple(points))
 
 
 def perplexities(at: Workspace, models: Sequence[str]) -> Picture:
