@@ -39,7 +39,9 @@ def cases(data: Path, contracts: int, others: int, asked: int, longest: int) -> 
     for name in ("cuad", *PARAGRAPHS, *DOCUMENTS):
         by_text: dict[str, list[tuple[str, list[str]]]] = defaultdict(list)
         for record in load_records(name, "validation", str(data), ""):
-            by_text[record.get("document", "context")].append((record.get("question"), record.get("answers", kind=list)))
+            by_text[record.get("document", "context")].append(
+                (record.get("question"), record.get("answers", kind=list))
+            )
         number, most = (contracts, 41) if name == "cuad" else (others, asked)
         texts = sorted(text for text in by_text if len(text) <= longest)
         chosen = random.Random(0).sample(texts, min(number, len(texts)))

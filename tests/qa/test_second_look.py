@@ -63,7 +63,7 @@ class Sure:
         self.frame, self.size, self.leads = FRAME, 64, leads
         self.rounds: list[list[int]] = []
 
-    def look(self, ids, questions, chosen, rooms, top, blank):  # type: ignore[no-untyped-def]
+    def look(self, ids, questions, chosen, top, blank):  # type: ignore[no-untyped-def]
         self.rounds.append([sum(passage.question == i for passage in chosen) for i in range(len(questions))])
         return [
             [Found(p.start, p.start + 1, self.leads[i], 0.0) for p in chosen if p.question == i]
