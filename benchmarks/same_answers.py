@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from benchmarks.checkouts import HERE, reply, started
 
 SHOWN = 0.1
-PARAGRAPHS, DOCUMENTS = ("squad",), ("timeqa", "fairytaleqa", "contractnli", "medquad", "privacyqa")
+SETS = "cuad,squad,timeqa,fairytaleqa,contractnli,medquad,privacyqa"
 
 
 class Case(NamedTuple):
@@ -31,12 +31,12 @@ class Case(NamedTuple):
     questions: list[tuple[str, list[str]]]  # with the right answers
 
 
-def cases(data: Path, contracts: int, others: int, asked: int, longest: int) -> list[Case]:
+def cases(data: Path, sets: list[str], contracts: int, others: int, asked: int, longest: int) -> list[Case]:
     """Whole contracts with all questions, and texts of other sets with some of theirs."""
     from vcc.data.records import load_records
 
     found: list[Case] = []
-    for name in ("cuad", *PARAGRAPHS, *DOCUMENTS):
+    for name in sets:
         by_text: dict[str, list[tuple[str, list[str]]]] = defaultdict(list)
         for record in load_records(name, "validation", str(data), ""):
             by_text[record.get("document", "context")].append(
@@ -105,6 +105,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before", type=Path, nargs="?", help="a checkout of another commit")
     parser.add_argument("--data", type=Path, help="folder of the data sets")
+    parser.add_argument("--sets", default=SETS)
     parser.add_argument("--contracts", type=int, default=2)
     parser.add_argument("--others", type=int, default=10, help="texts of each other set")
     parser.add_argument("--questions", type=int, default=4, help="of each of these texts")
@@ -133,8 +134,9 @@ def main() -> None:
         "score off by, at most": 0.0,
     }
     seconds, scores = {"read": [0.0, 0.0], "ask": [0.0, 0.0]}, (Scores(), Scores())
+    wanted = cases(given.data, given.sets.split(","), given.contracts, given.others, given.questions, given.longest)
     with tempfile.TemporaryDirectory() as folder:
-        for number, case in enumerate(cases(given.data, given.contracts, given.others, given.questions, given.longest)):
+        for number, case in enumerate(wanted):
             path = Path(folder, f"{number}.txt")
             path.write_text(case.text, encoding="utf-8")
             order = (0, 1) if number % 2 else (1, 0)
