@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModel, AutoModelForSeq2SeqLM, T5TokenizerFast
+from transformers import AutoModel, AutoModelForSeq2SeqLM, T5Tokenizer
 
 from reproduction.small.corpus import pack_tokens
 from reproduction.small.layout import T5, T5_TOKENS, TOKENS
@@ -48,7 +48,7 @@ def pack_for_t5(data: Path, t5: str, out: Path, tasks: Sequence[str], megabytes:
     (out / T5).mkdir(parents=True, exist_ok=True)
     folder = Path(t5)
     bare = (folder / VOCABULARY).is_file() and not (folder / "tokenizer.json").is_file()
-    tokenizer: Any = T5TokenizerFast.from_pretrained(folder) if bare else load.load_tokenizer(t5)
+    tokenizer: Any = T5Tokenizer.from_pretrained(folder) if bare else load.load_tokenizer(t5)
     tokenizer.save_pretrained(out / T5)
     if folder.is_dir() and not any(folder.glob(WEIGHTS)):
         known = (folder / "config.json").is_file()
