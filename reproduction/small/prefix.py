@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
 from vcc.config import VccConfig
@@ -35,12 +35,13 @@ class PrefixHost(EuroBertHost):
     """Llama's layers, those of EuroBERT but for the mask: a row sees what is not behind it."""
 
     @staticmethod
-    def of(model: LlamaForCausalLM) -> "PrefixHost":
+    def of(model: Any) -> "PrefixHost":
         """The host around a model, whose layers are entered from now on; as a model it stays as it was."""
         family = find_family("eurobert")
         assert family is not None
         for layer in model.model.layers:
-            layer.__class__ = EnteredLayer
+            if not isinstance(layer, EnteredLayer):
+                layer.__class__ = EnteredLayer
         return PrefixHost(model.model, family)
 
     def describe(self, layer: Any) -> LayerParts:
@@ -109,10 +110,12 @@ def prefix_reader(name: str) -> PrefixReader:
     return PREFIX_READERS[name]
 
 
-def small_llama(words: int, length: int) -> LlamaConfig:
-    """A Llama of 22 million parameters, half of them embeddings."""
+def small_llama(words: int, width: int, length: int) -> LlamaConfig:
+    """A Llama of six layers. With 384 features and 30,000 words it has 22 million parameters, half of them
+    embeddings."""
+    heads = max(1, width // 64)
     return LlamaConfig(
-        vocab_size=words, hidden_size=384, intermediate_size=1024, num_hidden_layers=6, num_attention_heads=6,
-        num_key_value_heads=6, max_position_embeddings=length, tie_word_embeddings=True, attention_dropout=0.0,
-        bos_token_id=None, eos_token_id=None,
+        vocab_size=words, hidden_size=width, intermediate_size=8 * width // 3, num_hidden_layers=6,
+        num_attention_heads=heads, num_key_value_heads=heads, max_position_embeddings=length, attention_dropout=0.0,
+        tie_word_embeddings=True, bos_token_id=None, eos_token_id=None,
     )  # fmt: skip

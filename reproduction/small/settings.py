@@ -21,6 +21,7 @@ MAY_BE_ZERO = (
     "compile",
     "time_forward",
     "t5_steps",
+    "decoder_steps",
 )
 
 
@@ -56,6 +57,8 @@ class Small:
     t5_rate: Annotated[float, "peak learning rate of span corruption, for a weight of size 1"] = 1e-2
     write_rate: Annotated[float, "peak learning rate on a task with text to write, likewise"] = 5e-3
     written: Annotated[int, "tokens of a text to write at most, in training and when scored"] = 128
+    decoder_steps: Annotated[int, "steps on short rows for the common decoder, from random weights"] = 2000
+    suffix: Annotated[int, "tokens that a decoder predicts behind its prefix"] = 512
     cell_seconds: Annotated[float, "seconds of each training of the experiment tasks", FREE] = 12.0
     longest: Annotated[int, "most tokens of a document in the experiment tasks", FREE] = 65_536
     together: Annotated[int, "concurrent trainings on the device", FREE] = 2

@@ -1,12 +1,21 @@
 """Appendix A.5: a decoder whose prefix is in a tree, against the plain model."""
 
+import json
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from reproduction.small.prefix import PrefixHost, suffix_states
+from reproduction.a5 import AppendixA5
+from reproduction.experiment import Workspace
+from reproduction.small import prefix_jobs
+from reproduction.small.layout import SmallLayout
+from reproduction.small.prefix import PREFIX_READERS, PrefixHost, suffix_states
+from tests.reproduction import tiny
 from vcc.config import VccConfig
+from vcc.data.pretrain import PretrainDataset
 from vcc.errors import UsageError
 
 
@@ -75,3 +84,53 @@ def test_no_token_sees_what_is_behind_it(model: LlamaForCausalLM, settings: dict
 def test_a_suffix_needs_a_prefix(model: LlamaForCausalLM) -> None:
     with pytest.raises(UsageError, match="a suffix of 61 of 61 tokens"):
         suffix_states(PrefixHost.of(model), tokens(61), 61, OPEN[0])
+
+
+SMALL = replace(tiny.SMALL, suffix=32, decoder_steps=2, pretrain_steps=2)
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory: pytest.TempPathFactory) -> SmallLayout:
+    folder = tmp_path_factory.mktemp("prefix")
+    made = SmallLayout(tiny.packed(folder), folder / "out" / "a5", SMALL)
+    prefix_jobs.begin(made)
+    return made
+
+
+@pytest.mark.parametrize("name", list(PREFIX_READERS))
+def test_every_reader_goes_from_the_common_decoder_to_perplexity_and_times(layout: SmallLayout, name: str) -> None:
+    prefix_jobs.time_alone(layout, [{"name": name}])
+    prefix_jobs.go_on(layout, name)
+    learned = json.loads((layout.pretrained(name) / "curve.json").read_text())["curve"]
+    assert learned[0]["step"] == 0 and learned[-1]["step"] == 2
+    assert all(4 < point["log_perplexity"] < 6 for point in learned if "log_perplexity" in point)  # log 208: 5.3
+    at = Workspace("small", layout.out.parent, None, "", "", "", SMALL)
+    report = AppendixA5().report(at)
+    row = next(row for row in report.tables[0].rows if row[0] == name)
+    assert row[1] and row[2] == "2" and row[3] > 0 and all(row[4:7])
+
+
+def test_the_loss_is_the_plain_models_on_the_suffix(layout: SmallLayout) -> None:
+    """Against Hugging Face's own loss, which ignores labels of -100; and tests are the same for all ways to learn."""
+    model = prefix_jobs.started(layout).eval()
+    data = PretrainDataset(prefix_jobs.text_of(layout, "train"), prefix_jobs.NothingHidden(), 128, 0, 4)
+    ours = prefix_jobs.objective_of("dense-suffix", SMALL)
+    batch = ours.collate([data[0], data[1]])
+    labels = batch["input_ids"].clone()
+    labels[:, : 128 - 31] = -100  # the suffix, but for its first token
+    with torch.no_grad():
+        theirs = float(model(batch["input_ids"], labels=labels).loss)
+        assert float(ours.loss(model, batch)) / int(ours.count(batch)) == pytest.approx(theirs, rel=1e-5)
+        tested = prefix_jobs.objective_of("dense", SMALL, tested=True)
+        assert float(tested.loss(model, batch)) == float(ours.loss(model, batch))
+        short = prefix_jobs.objective_of("short", SMALL)
+        alone = float(model(batch["input_ids"][:, -32:], labels=batch["input_ids"][:, -32:]).loss)
+        assert float(short.loss(model, batch)) / int(short.count(batch)) == pytest.approx(alone, rel=1e-5)
+
+
+def test_its_steps_use_the_common_pack_and_their_own_folder(layout: SmallLayout) -> None:
+    at = Workspace("small", layout.out.parent, None, "", "", "", replace(SMALL, models=("vcc", "longformer")))
+    begin, clock, go_on = AppendixA5().steps(at)
+    assert [step.shown for step in (begin, clock, go_on)] == ["a5 begin", "a5 time vcc", "a5 go_on vcc"]
+    assert begin.command[3:5] == (str(at.packed), str(at.out / "a5")) and begin.done in clock.needs
+    assert go_on.done == layout.pretrained("vcc") / "curve.json"
