@@ -3,14 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
-from reproduction.experiment import Experiment, ProcessStep, Workspace
+from reproduction.experiment import Experiment, ProcessStep, Workspace, chosen_models
 from reproduction.report import Picture, Point, Report, ReportTable, Value
 from reproduction.small import reports
 from reproduction.small.layout import CURVE, DECODER
 from reproduction.small.prefix import PREFIX_READERS
 from reproduction.small.prefix_jobs import settings_of
 from reproduction.small.steps import SLOWER_CPU, job, missing, seeded, timed
-from vcc.errors import UsageError
 
 MODULE = "reproduction.small.prefix_jobs"
 ROW = 0.25  # training ms of a row as long as a suffix: an estimate for planning on one H200
@@ -32,11 +31,7 @@ class AppendixA5(Experiment):
     )
 
     def models_of(self, at: Workspace) -> list[str]:
-        """Those of --models; names of other experiments are ignored."""
-        chosen = [name for name in PREFIX_READERS if name in at.small.models]
-        if at.small.models and not chosen:
-            raise UsageError(f"--models {','.join(at.small.models)}: {self.name} has {', '.join(PREFIX_READERS)}")
-        return chosen or list(PREFIX_READERS)
+        return chosen_models(at, PREFIX_READERS, self.name) or list(PREFIX_READERS)
 
     def layout_of(self, at: Workspace) -> Workspace:
         """Models of other experiments have the same names: these are in a folder of their own."""

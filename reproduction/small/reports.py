@@ -9,9 +9,9 @@ from reproduction.experiment import Workspace
 from reproduction.report import Picture, Point, ReportTable, interval
 from reproduction.small.layout import CURVE, OWN
 from reproduction.small.settings import Small
+from reproduction.small.small_tasks import small_task
 from reproduction.small.steps import Setting
 from reproduction.small.variants import VARIANTS, reads
-from vcc.tasks import TASKS
 
 TIMES = ("forward_ms_one", "forward_ms_each", "forward_gpu_ms_each", "training_ms_each", "training_gpu_ms_each")
 
@@ -21,7 +21,7 @@ def read(file: Path) -> Any:
 
 
 def metric(task: str) -> str:
-    return TASKS[task]().metric_names[0]
+    return small_task(task).metric_names[0]
 
 
 def accuracy(at: Workspace, model: str, task: str, setting: str = OWN, length: int | None = None) -> dict[str, float]:
@@ -31,7 +31,7 @@ def accuracy(at: Workspace, model: str, task: str, setting: str = OWN, length: i
     if len(found) < 2:
         return found[0] if found else {}
     means: dict[str, float] = {}
-    for name in (name for name in TASKS[task]().metric_names if name in found[0]):
+    for name in (name for name in small_task(task).metric_names if name in found[0]):
         values = [one[name] for one in found]
         means |= {name: sum(values) / len(values), f"{name}_low": min(values), f"{name}_high": max(values)}
     return means
@@ -69,13 +69,12 @@ def curve(at: Workspace, model: str) -> list[dict[str, float]]:
 
 
 def seen(at: Workspace, models: Sequence[str]) -> list[str]:
-    """The chosen models, by default these, and others trained in the same folder."""
-    chosen = at.small.models or models
+    """These models, and others trained in the same folder."""
 
     def scored(name: str) -> bool:
         return any(at.layout.scores(name, task).exists() for task in at.small.tasks)
 
-    return [name for name in VARIANTS if name in chosen or curve(at, name) or scored(name)]
+    return [name for name in VARIANTS if name in models or curve(at, name) or scored(name)]
 
 
 def comparison(at: Workspace, models: Sequence[str]) -> tuple[ReportTable, ...]:
