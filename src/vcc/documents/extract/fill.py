@@ -7,7 +7,7 @@ from typing import Any
 
 from vcc.documents.answer import Answer, Reply, answer_at, merge_overlaps
 from vcc.documents.askable import Askable
-from vcc.documents.extract.names import is_defined_term, names_in
+from vcc.documents.extract.names import defined_terms, names_in, parties_among
 from vcc.documents.extract.schema import FormField, FormSchema
 from vcc.documents.extract.terms import end_of_term
 from vcc.documents.extract.values import ReadValue, values_in
@@ -220,9 +220,12 @@ class Filler:
         if not answers or answers[0].score < self.needed:
             return []
         found: list[tuple[Any, Answer]] = []
-        for answer in (one for one in merge_overlaps(answers) if one.score >= FURTHER):
+        likely = [one for one in merge_overlaps(answers) if one.score >= FURTHER]
+        if item.kind == "text" and is_about(wanted, "Parties"):
+            found, likely = [one for one in self.parties(likely) if self.schema.allows(item, one[0])], []
+        for answer in likely:
             if item.kind == "text":
-                read = self.names(answer, is_about(wanted, "Parties"))
+                read = self.names(answer)
             elif item.kind == "boolean":
                 raise UsageError(f"{self.schema.source}: {wanted.path} is a list of booleans, which a form cannot fill")
             else:
@@ -234,16 +237,23 @@ class Filler:
         kept = found[:most]
         return kept if self.schema.allows(wanted, [value for value, _ in kept]) else []
 
-    def names(self, answer: Answer, parties: bool) -> Iterator[tuple[str, Answer]]:
-        """The names in an answer; among parties, no terms that the contract defines."""
-        if parties and is_defined_term(self.document.text, answer.start):
-            return
+    def parties(self, answers: Sequence[Answer]) -> list[tuple[str, Answer]]:
+        """The parties that answers name, without terms that the contract defines."""
+        found = [one for answer in answers for one in self.named(answer)]
+        kept = parties_among([name for name, _ in found], defined_terms(self.document.text))
+        return [found[i] for i in kept]
+
+    def names(self, answer: Answer) -> list[tuple[str, Answer]]:
+        """The names in an answer, or else all its words."""
+        return self.named(answer) or [(words, answer) for words in [" ".join(answer.text.split())] if words]
+
+    def named(self, answer: Answer) -> list[tuple[str, Answer]]:
         found = names_in(answer.text)
-        if not found and not parties and (words := " ".join(answer.text.split())):
-            found = [ReadValue(words, 0, len(answer.text))]
-        for one in found:
-            at = answer.start + one.start, answer.start + one.end
-            yield one.value, answer if len(found) == 1 else answer_at(self.document.content, *at, answer.score)
+        if len(found) == 1:
+            return [(found[0].value, answer)]
+        places = [(answer.start + one.start, answer.start + one.end) for one in found]
+        evidence = [answer_at(self.document.content, *place, answer.score) for place in places]
+        return [(one.value, own) for one, own in zip(found, evidence, strict=True)]
 
     def noted_list(self, wanted: FormField, found: list[tuple[Any, Answer]], path: str) -> list[Any] | None:
         number = self.number(wanted)
