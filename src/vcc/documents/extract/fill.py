@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vcc.documents.answer import Answer, Reply, answer_at, merge_overlaps
+from vcc.documents.answer import Answer, Reply, answer_at, merge_overlaps, on_one_line
 from vcc.documents.askable import Askable
-from vcc.documents.extract.names import defined_terms, names_in, parties_among
+from vcc.documents.extract.names import names_in, parties_in
 from vcc.documents.extract.schema import FormField, FormSchema
 from vcc.documents.extract.terms import end_of_term
 from vcc.documents.extract.values import ReadValue, values_in
@@ -222,7 +222,8 @@ class Filler:
         found: list[tuple[Any, Answer]] = []
         likely = [one for one in merge_overlaps(answers) if one.score >= FURTHER]
         if item.kind == "text" and is_about(wanted, "Parties"):
-            found, likely = [one for one in self.parties(likely) if self.schema.allows(item, one[0])], []
+            parties = ((on_one_line(one.text), one) for one in parties_in(self.document.content, likely))
+            found, likely = [one for one in parties if self.schema.allows(item, one[0])], []
         for answer in likely:
             if item.kind == "text":
                 read = self.names(answer)
@@ -237,23 +238,12 @@ class Filler:
         kept = found[:most]
         return kept if self.schema.allows(wanted, [value for value, _ in kept]) else []
 
-    def parties(self, answers: Sequence[Answer]) -> list[tuple[str, Answer]]:
-        """The parties that answers name, without terms that the contract defines."""
-        found = [one for answer in answers for one in self.named(answer)]
-        kept = parties_among([name for name, _ in found], defined_terms(self.document.text))
-        return [found[i] for i in kept]
-
-    def names(self, answer: Answer) -> list[tuple[str, Answer]]:
+    def names(self, answer: Answer) -> Iterator[tuple[str, Answer]]:
         """The names in an answer, or else all its words."""
-        return self.named(answer) or [(words, answer) for words in [" ".join(answer.text.split())] if words]
-
-    def named(self, answer: Answer) -> list[tuple[str, Answer]]:
-        found = names_in(answer.text)
-        if len(found) == 1:
-            return [(found[0].value, answer)]
-        places = [(answer.start + one.start, answer.start + one.end) for one in found]
-        evidence = [answer_at(self.document.content, *place, answer.score) for place in places]
-        return [(one.value, own) for one, own in zip(found, evidence, strict=True)]
+        found = names_in(answer.text) or [ReadValue(on_one_line(answer.text), 0, len(answer.text))]
+        for one in found:
+            at = answer.start + one.start, answer.start + one.end
+            yield one.value, answer if len(found) == 1 else answer_at(self.document.content, *at, answer.score)
 
     def noted_list(self, wanted: FormField, found: list[tuple[Any, Answer]], path: str) -> list[Any] | None:
         number = self.number(wanted)

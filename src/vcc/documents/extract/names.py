@@ -5,9 +5,11 @@ Inc." and "Beta LLC".
 """
 
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 
+from vcc.documents.answer import Answer, answer_at
 from vcc.documents.extract.values import ReadValue
+from vcc.documents.text import Text
 
 QUOTES = "\"'“”‘’„«»"
 # What a company's name ends with.
@@ -133,3 +135,13 @@ def parties_among(names: Sequence[str], defined: Set[str]) -> list[int]:
 
     own = [i for i in own if not joined(i)]
     return [i for i in own if not any(j != i and shorter(i, j) for j in own)]
+
+
+def parties_in(text: Text, answers: Iterable[Answer]) -> list[Answer]:
+    """The parties that answers name, each where it stands."""
+    found = [
+        answer_at(text, answer.start + name.start, answer.start + name.end, answer.score, answer.sure)
+        for answer in answers
+        for name in names_in(answer.text)
+    ]
+    return [found[i] for i in parties_among([one.text for one in found], defined_terms(text.text))]
