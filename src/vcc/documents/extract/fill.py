@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vcc.documents.answer import Answer, Reply, answer_at, merge_overlaps
+from vcc.documents.answer import Answer, Reply, answer_at, merge_overlaps, on_one_line
 from vcc.documents.askable import Askable
-from vcc.documents.extract.names import is_defined_term, names_in
+from vcc.documents.extract.names import names_in, parties_in
 from vcc.documents.extract.schema import FormField, FormSchema
 from vcc.documents.extract.terms import end_of_term
 from vcc.documents.extract.values import ReadValue, values_in
@@ -220,9 +220,13 @@ class Filler:
         if not answers or answers[0].score < self.needed:
             return []
         found: list[tuple[Any, Answer]] = []
-        for answer in (one for one in merge_overlaps(answers) if one.score >= FURTHER):
+        likely = [one for one in merge_overlaps(answers) if one.score >= FURTHER]
+        if item.kind == "text" and is_about(wanted, "Parties"):
+            parties = ((on_one_line(one.text), one) for one in parties_in(self.document.content, likely))
+            found, likely = [one for one in parties if self.schema.allows(item, one[0])], []
+        for answer in likely:
             if item.kind == "text":
-                read = self.names(answer, is_about(wanted, "Parties"))
+                read = self.names(answer)
             elif item.kind == "boolean":
                 raise UsageError(f"{self.schema.source}: {wanted.path} is a list of booleans, which a form cannot fill")
             else:
@@ -234,13 +238,9 @@ class Filler:
         kept = found[:most]
         return kept if self.schema.allows(wanted, [value for value, _ in kept]) else []
 
-    def names(self, answer: Answer, parties: bool) -> Iterator[tuple[str, Answer]]:
-        """The names in an answer; among parties, no terms that the contract defines."""
-        if parties and is_defined_term(self.document.text, answer.start):
-            return
-        found = names_in(answer.text)
-        if not found and not parties and (words := " ".join(answer.text.split())):
-            found = [ReadValue(words, 0, len(answer.text))]
+    def names(self, answer: Answer) -> Iterator[tuple[str, Answer]]:
+        """The names in an answer, or else all its words."""
+        found = names_in(answer.text) or [ReadValue(on_one_line(answer.text), 0, len(answer.text))]
         for one in found:
             at = answer.start + one.start, answer.start + one.end
             yield one.value, answer if len(found) == 1 else answer_at(self.document.content, *at, answer.score)
