@@ -18,7 +18,6 @@ from safetensors.numpy import load_file, save
 from vcc.core.tree import SegmentTree, siblings
 from vcc.documents.asker import Asker
 from vcc.documents.index import DiskIndex, Index, MemoryIndex
-from vcc.encode import in_windows
 from vcc.files import force, write_whole
 
 Floats = NDArray[np.floating]
@@ -315,14 +314,10 @@ def words_of(ids: Ints) -> tuple[Ints, Ints, Ints]:
     return (rows >> 32).astype(np.int32), (rows & 0xFFFFFFFF).astype(np.int32), counts.clip(max=255).astype(np.uint8)
 
 
+@torch.inference_mode()
 def question_vectors(asker: Asker, questions: Sequence[str]) -> Floats:
-    """Return the mean of each question's tokens after the window layers, of length 1: (Q, D)."""
-    qa = asker.qa
-    asked = qa.vips([qa.ids_of(question) for question in questions])
-    with torch.inference_mode():
-        vips = in_windows(qa.host, asked, qa.config.resolved(qa.host.num_layers))
-        total = (vips.hidden * vips.counts[..., None].to(vips.hidden.dtype)).sum(1)
-    return unit(total.float().cpu().numpy())
+    """Return the vector of each question, of length 1: (Q, D)."""
+    return asker.qa.question_vectors([asker.qa.ids_of(question) for question in questions]).cpu().numpy()
 
 
 def unit(vectors: Floats) -> Floats:
