@@ -81,8 +81,8 @@ def other_routes(engine: Engine) -> APIRouter:
         texts = [one if isinstance(one, str) else one.text for one in asked.documents]
 
         def score() -> list[float]:
-            with engine.metrics.stage("reranking"), engine.turns.patient():
-                return relevance(engine.asker, asked.query, texts)
+            with engine.metrics.stage("reranking"), engine.turns.patient() as step:
+                return relevance(engine.asker, asked.query, texts, step)
 
         scores = await in_thread(score, settings.wait_seconds)
         ranked = sorted(range(len(texts)), key=lambda number: (-scores[number], number))[: asked.top_n]
