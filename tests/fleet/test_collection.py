@@ -122,6 +122,17 @@ def test_find_and_ask_follow_files_that_come_and_go(model: str, tmp_path: Path, 
     assert all(one["answers"] for one in documents), "with threshold 0 every document answers"
 
 
+def test_questions_typed_at_a_prompt_go_to_the_best_documents(
+    model: str, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, typed = texts(tmp_path / "in", 3), iter([QUESTION, "w5 ?", ""])
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", lambda _: next(typed))
+    assert main(["ask", str(folder), "--model", model, "--documents", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert "3 documents. An empty line quits." in shown and shown.count("asked the best 2 of 3 documents") == 2
+
+
 def test_a_folder_in_which_nothing_changed_is_not_gone_through_again(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
