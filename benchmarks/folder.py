@@ -143,11 +143,13 @@ def measured(given: argparse.Namespace) -> dict[str, Any]:
         vectors = np.concatenate([question_vectors(asker, [one]) for one in questions])
         ids = [asker.qa.ids_of(one) for one in questions]
         parts = features(catalogue, vectors, ids)
-        weights = learnt(parts[learnt_on], right[learnt_on])
+        weights = Weights(*learnt(parts[learnt_on], right[learnt_on]))
         add(f"{name}, vectors", parts[..., :2].sum(-1), catalogue.size)
         add(f"{name}, words", parts[..., 2], catalogue.size)
         add(f"{name}, weights as they are", parts @ np.array(weights_of(asker)), catalogue.size)
         add(f"{name}, weights learnt", parts @ np.array(weights), catalogue.size)
+        four = np.concatenate([parts, (words / words.max(1, keepdims=True).clip(min=1e-9))[..., None]], -1)
+        add(f"{name}, and BM25, weights learnt", four @ learnt(four[learnt_on], right[learnt_on]), catalogue.size)
         rows[f"{name}, weights as they are"] |= timed(found, questions[: given.timed])
         rows[f"{name}, weights learnt"]["weights"] = [round(float(weight), 2) for weight in weights]
         if given.read:
@@ -294,17 +296,18 @@ def best_cosines(vectors: Floats, nodes: Ints, lengths: Floats, first: Ints) -> 
     return found
 
 
-def learnt(parts: Floats, right: Ints, steps: int = 400) -> Weights:
-    """Return the weights with which the right document is most likely, by a softmax over all documents."""
+def learnt(parts: Floats, right: Ints, steps: int = 400) -> list[float]:
+    """Return the weights of scores (Q, d, n) with which the right document is most likely, by a softmax over all
+    documents."""
     scores, wanted = torch.tensor(parts).float(), torch.tensor(right)
-    weights = torch.full((3,), 5.0, requires_grad=True)
+    weights = torch.full((parts.shape[-1],), 5.0, requires_grad=True)
     optimizer = torch.optim.Adam([weights], lr=0.2)
     for _ in range(steps):
         loss = torch.nn.functional.cross_entropy(scores @ weights, wanted) + 1e-4 * weights.square().sum()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    return Weights(*weights.detach().tolist())
+    return weights.detach().tolist()
 
 
 def read_best(
