@@ -53,6 +53,7 @@ BEFORE = {  # what a page takes for granted
 SAID = {  # what the output must contain, by page and, for alternatives, by words of the block
     "tutorials/contract.md": ["New Hampshire", "Governing law, probability", "True", "governing_law", "supported"],
     "tutorials/folder.md": ["New Hampshire", "contract.pdf"],
+    "folders.md": ["New Hampshire", "contract.pdf"],
     "tutorials/encoder.md": ["rows for", "loss", "VccBertForSequenceClassification BertForSequenceClassification"],
     "tutorials/decoder.md": ["TreeReport", "Where are the strings made?"],
     "tutorials/service.md": ["New Hampshire", "page 2", "1 answers", "204"],

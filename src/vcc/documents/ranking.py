@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from vcc.data.features import tokenize_text
+from vcc.data.features import tokenize_texts
 from vcc.documents.asker import Asker
 from vcc.documents.finding import Catalogue, Ints, Sketch, element, question_vectors, vectors_of, weights_of, words_of
+from vcc.qa.model import Progress, no_progress
 from vcc.qa.words import best_matches
 
 MOST_READ = 4096  # tokens of a text that the model reads; of a longer one, the passages that share the question's words
@@ -16,10 +17,13 @@ IN_A_BATCH = 8192  # tokens
 
 
 @torch.inference_mode()
-def relevance(asker: Asker, question: str, texts: Sequence[str]) -> list[float]:
-    """Return how well each text matches a question: larger is better, and scores compare within one call."""
+def relevance(asker: Asker, question: str, texts: Sequence[str], progress: Progress = no_progress) -> list[float]:
+    """Return how well each text matches a question: larger is better, and scores compare within one call.
+
+    `progress` is called between batches, with the texts read and all of them.
+    """
     asked, qa = asker.qa.ids_of(question), asker.qa
-    ids = [tokenize_text(text, asker.tokenizer).ids for text in texts]
+    ids = tokenize_texts(texts, asker.tokenizer)
     there = [number for number, own in enumerate(ids) if len(own)]  # a text without a word matches nothing
     scores = [0.0] * len(texts)
     if not there:
@@ -30,6 +34,7 @@ def relevance(asker: Asker, question: str, texts: Sequence[str]) -> list[float]:
         tree = qa.read([read[number] for number in batch])
         for at, number in enumerate(batch):
             sketches[number] = Sketch(*vectors_of(element(tree, at), qa.config.scales), *words_of(ids[number]))
+        progress(len(sketches), len(there))
     catalogue = Catalogue.of([sketches[number] for number in there])
     [vector] = question_vectors(asker, [question])
     for match in catalogue.find(vector, asked, len(there), weights_of(asker)):

@@ -87,7 +87,7 @@ def verdict_head(folder: str | None) -> Any:
     from vcc.qa.verdicts import FILE, load_head
 
     path = default_model() if folder is None else Path(folder)
-    return load_head(path, load_asker(folder).qa) if (path / FILE).is_file() else None
+    return load_head(path, load_asker(folder).model) if (path / FILE).is_file() else None
 
 
 def by_model(document: Askable, sentence: str, model: str | None) -> Verdict:
@@ -123,4 +123,4 @@ def judged_windows(
     pointers: list[Any] = []
     if len(tokens.ids) > ALL_BELOW * asker.qa.config.window // 2:  # a short one is read whole
         pointers = [document.with_index(model, lambda index: asker.find(index, [sentence], 3)).found[0]]
-    return judge(asker.qa, head, tokens.ids, statement, pointers), tokens.offsets
+    return judge(asker.qa.windows, head, tokens.ids, statement, pointers), tokens.offsets

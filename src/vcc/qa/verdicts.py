@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from vcc.errors import ModelError
-from vcc.qa.model import QaModel
 from vcc.qa.second_look import passages_to_reread
-from vcc.qa.windows import WINDOWS_AT_ONCE, Found, Ints, batch, best_found, room, token_types
+from vcc.qa.windows import WINDOWS_AT_ONCE, Found, Ints, WindowReader, batch, best_found, room, token_types
 from vcc.qa.words import best_matches
 
 FILE = "verdict.safetensors"
@@ -35,25 +34,27 @@ class WindowVerdict:
     end: int
 
 
-def load_head(folder: Path, qa: QaModel) -> nn.Linear | None:
+def load_head(folder: Path, model: Any) -> nn.Linear | None:
     """The head beside a model, on the model's device; None if there is none."""
     if not (folder / FILE).is_file():
         return None
     from safetensors.torch import load_file
 
-    width = qa.model.config.hidden_size
+    width = model.config.hidden_size
     saved = load_file(folder / FILE)
     if {name: tuple(value.shape) for name, value in saved.items()} != {"weight": (3, width), "bias": (3,)}:
         raise ModelError(f"{folder / FILE} does not fit its model: it must hold weight (3, {width}) and bias (3,)")
     head = nn.Linear(width, 3)
     head.load_state_dict({name: value.float() for name, value in saved.items()})
-    return head.to(qa.device).eval()
+    return head.to(model.device).eval()
 
 
-def passages(qa: QaModel, ids: Ints, statement: Ints, pointers: Sequence[Sequence[Any]]) -> tuple[list[int], int]:
+def passages(
+    reader: WindowReader, ids: Ints, statement: Ints, pointers: Sequence[Sequence[Any]]
+) -> tuple[list[int], int]:
     """Where the windows of a statement start, and their size: all of a short document, else the likeliest."""
-    size = room(statement, qa.frame, qa.config.window)
-    if size < qa.config.window // 4:
+    size = room(statement, reader.frame, reader.size)
+    if size < reader.size // 4:
         return [], 0
     step = size // 2
     if len(ids) <= step * (ALL_BELOW + 1):
@@ -63,21 +64,21 @@ def passages(qa: QaModel, ids: Ints, statement: Ints, pointers: Sequence[Sequenc
 
 @torch.inference_mode()
 def judge(
-    qa: QaModel, head: nn.Linear, ids: Ints, statement: Ints, pointers: Sequence[Sequence[Any]] = ()
+    reader: WindowReader, head: nn.Linear, ids: Ints, statement: Ints, pointers: Sequence[Sequence[Any]] = ()
 ) -> WindowVerdict | None:
     """The verdict of the window that is least silent; None where a statement is too long for a window."""
-    starts, size = passages(qa, ids, statement, pointers)
+    starts, size = passages(reader, ids, statement, pointers)
     starts = [start for start in starts if start < len(ids)]
     if not starts:
         return None
     chances, found = [], []
-    at_once = WINDOWS_AT_ONCE.get(qa.device.type, 8)
+    at_once = WINDOWS_AT_ONCE.get(reader.model.device.type, 8)
     for first in range(0, len(starts), at_once):
         some = starts[first : first + at_once]
-        given = batch([(statement, ids[start : start + size]) for start in some], qa.frame)
-        states = window_states(qa.model, given)
+        given = batch([(statement, ids[start : start + size]) for start in some], reader.frame)
+        states = window_states(reader.model, given)
         chances.append(head(states[:, 0].float()).softmax(1))
-        found += evidence_in(qa, states, given, some)
+        found += evidence_in(reader.model, states, given, some)
     all_chances = torch.cat(chances)
     best = int(all_chances[:, ABSENT].argmin())
     support, against, silent = all_chances[best].tolist()
@@ -85,6 +86,7 @@ def judge(
 
 
 def window_states(model: Any, given: Any) -> Tensor:
+    """Return the last states (W, n, D) of windows with `ids`, `mask` and `types`."""
     device = model.device
     types = token_types(model.config, given.types.to(device))
     return model.base_model(
@@ -92,9 +94,9 @@ def window_states(model: Any, given: Any) -> Tensor:
     ).last_hidden_state
 
 
-def evidence_in(qa: QaModel, states: Tensor, given: Any, starts: Sequence[int]) -> list[Found | None]:
+def evidence_in(model: Any, states: Tensor, given: Any, starts: Sequence[int]) -> list[Found | None]:
     """The best span of each passage as the answer to its statement, by the head for answers."""
-    logits = qa.model.qa_outputs(states).float()
+    logits = model.qa_outputs(states).float()
     place = torch.arange(logits.shape[1], device=logits.device)
     outside = (place < given.first.to(logits.device)[:, None]) | (place >= given.end.to(logits.device)[:, None])
     outside[:, 0] = False

@@ -72,7 +72,8 @@ def other_routes(engine: Engine) -> APIRouter:
 
     @routes.post("/v1/rerank", responses=refused(413, 422, 504))
     async def rerank(asked: RerankRequest) -> RerankResponse:
-        """Order texts by their relevance to a query. Whole texts count; nothing is cut."""
+        """Order texts by their relevance to a query. All words of a text count; of a long one, the model reads the
+        passages that share most words with the query."""
         check_questions([asked.query], 1, settings.question_characters)
         if len(asked.documents) > RERANKED:
             raise HTTPException(
@@ -81,8 +82,8 @@ def other_routes(engine: Engine) -> APIRouter:
         texts = [one if isinstance(one, str) else one.text for one in asked.documents]
 
         def score() -> list[float]:
-            with engine.metrics.stage("reranking"), engine.turns.patient():
-                return relevance(engine.asker, asked.query, texts)
+            with engine.metrics.stage("reranking"), engine.turns.patient() as step:
+                return relevance(engine.asker, asked.query, texts, step)
 
         scores = await in_thread(score, settings.wait_seconds)
         ranked = sorted(range(len(texts)), key=lambda number: (-scores[number], number))[: asked.top_n]
