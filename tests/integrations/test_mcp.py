@@ -155,6 +155,11 @@ def test_tools_over_http_serve_the_documents_of_the_service(service: Running) ->
     asyncio.run(session())
 
 
+def test_no_stream_stays_open_that_nobody_writes_to(service: Running) -> None:
+    headers = {"authorization": f"Bearer {TOKEN}", "accept": "text/event-stream"}
+    assert httpx.get(f"{service.address}/mcp", headers=headers, timeout=30).status_code == 405
+
+
 @pytest.mark.parametrize("key", ["", "Bearer wrong-token-of-length"])
 def test_mcp_over_http_needs_the_token(service: Running, key: str) -> None:
     headers = {"authorization": key, "accept": "application/json, text/event-stream"}

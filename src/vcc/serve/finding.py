@@ -4,14 +4,13 @@ import threading
 from pathlib import Path
 
 from fastapi import APIRouter
-from fastapi.concurrency import run_in_threadpool
 
 from vcc.documents.finding import Catalogue, Sketch, question_vectors, weights_of
 from vcc.documents.index import Index
 from vcc.serve import schemas
 from vcc.serve.engine import Engine
 from vcc.serve.library import LibraryEntry, UnknownDocumentError
-from vcc.serve.routes import check_questions, in_time, refused
+from vcc.serve.routes import check_questions, in_pool, in_time, refused
 
 SKETCH = "sketch.safetensors"
 
@@ -71,7 +70,7 @@ def find_routes(engine: Engine, finder: LibraryFinder) -> APIRouter:
     async def find(asked: schemas.FindRequest) -> schemas.FoundSchema:
         """Find the documents that match a question best, and ask them. Their answers compete by score."""
         check_questions([asked.question], 1, settings.question_characters)
-        matches = await run_in_threadpool(finder.find, asked.question, asked.top)
+        matches = await in_pool(engine.workers, lambda: finder.find(asked.question, asked.top), settings.wait_seconds)
         futures = [engine.submit(entry.id, [asked.question])[0] for entry, _ in matches[: asked.ask]]
         replies = await in_time(futures, settings.wait_seconds) if futures else []
         answers = [
