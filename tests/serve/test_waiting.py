@@ -227,3 +227,23 @@ def test_a_document_that_is_deleted_while_it_is_opened_is_unknown(
     monkeypatch.setattr(owner, name, just_deleted)
     answer = with_client(engine, lambda client: client.get(f"/v1/documents/{id}/{kind}"))
     assert answer.status_code == 404 and "deleted" in answer.json()["error"]
+
+
+def test_a_search_leaves_out_what_is_deleted_while_it_is_asked(
+    engine: Engine, id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = engine.library.add(small_model.text(100, 5).encode(), "b.txt").id
+    engine.read(other)
+    until(lambda: engine.library.get(other).state == "ready")
+    submit = engine.submit
+
+    def deleting(asked: str, questions: Any) -> Any:
+        if asked == id:
+            engine.forget(id)
+        return submit(asked, questions)
+
+    monkeypatch.setattr(engine, "submit", deleting)
+    answer = with_client(engine, lambda client: find(client, id))
+    assert answer.status_code == 200
+    assert [one["id"] for one in answer.json()["documents"]] == [other]
+    assert {one["document"] for one in answer.json()["answers"]} <= {other}
