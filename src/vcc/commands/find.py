@@ -11,6 +11,7 @@ from vcc.commands.shared.fleet import NO_FLEET
 from vcc.documents.shipped import load_asker
 from vcc.documents.store import default_store
 from vcc.errors import Failure, UsageError
+from vcc.printable import printable
 
 
 def find(
@@ -30,7 +31,7 @@ def find(
         raise UsageError(f"--top is {top}: it must be at least 1")
     check_questions((question,))
     if not (os.path.isdir(folder) or "://" in folder):
-        raise UsageError(f"{folder} is not a folder: name one")
+        raise UsageError(f"{printable(folder)} is not a folder: name one")
     collection = kept_collection(folder, model, reading)
     if collection is None:
         index_collection(folder, model, reading, NO_FLEET, default_store(not_kept))
