@@ -8,6 +8,7 @@ from vcc.commands.shared.collection import current_collection, is_folder
 from vcc.commands.shared.documents import DEFAULT_READ_LIMITS, Json, Model, ReadLimits, check_questions, print_json
 from vcc.documents.shipped import load_asker
 from vcc.errors import UsageError
+from vcc.printable import printable
 
 
 def find(
@@ -26,7 +27,7 @@ def find(
         raise UsageError(f"--top is {top}: it must be at least 1")
     check_questions((question,))
     if not is_folder(folder):
-        raise UsageError(f"{folder} is not a folder: name one")
+        raise UsageError(f"{printable(folder)} is not a folder: name one")
     hits = current_collection(folder, model, reading).find(load_asker(model), question, top)
     if json:
         print_json({"question": question, "documents": [{"document": h.item.name, "match": h.score} for h in hits]})
