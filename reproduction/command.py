@@ -26,7 +26,7 @@ def reproduce(
     text: Annotated[str, "corpus of continued pretraining at paper scale (default: a copy of The Pile)"] = "",
     pack: Annotated[bool, "only pack --data and --model (or --t5) into OUT/packed, for another machine"] = False,
     pack_parts: Annotated[
-        bool, "also cut OUT/packed into OUT/parts of at most 50 MiB; cat parts/part-* | tar -x"
+        bool, "also cut OUT/packed into OUT/parts of at most 40 MiB; cat parts/part-* | tar -x"
     ] = False,
     pack_megabytes: Annotated[float, "text in the pack, a million tokens each"] = 80.0,
     **given: Annotated[Any, Small],

@@ -8,7 +8,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-PART = 50 * 2**20  # bytes
+PART = 40 * 2**20  # bytes
 
 
 class PartWriter(io.RawIOBase):
