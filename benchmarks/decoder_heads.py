@@ -8,6 +8,7 @@ add most: the best that any fixed budget by head can do for mean recall. DATA is
 `benchmarks.decoders`.
 """
 
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from benchmarks.decoder_recall import TOP, recalls_of_trees
+from benchmarks.decoder_recall import TOP
 from benchmarks.decoder_texts import passages, read_on
 from benchmarks.decoders import NEW, Trees
 from vcc.chat.model import load_chat_model
@@ -35,7 +36,7 @@ LEAST = 2  # leaves that every head opens
 
 @dataclass
 class HeadCurves:
-    """For each layer and KV head, the recall of its first h leaves, h = 1, 2, ...: sums over the tokens of all texts."""
+    """For each layer and KV head, the recall of its first h leaves, h = 1, 2, ...: sums over tokens."""
 
     curves: list[Tensor] = field(default_factory=list)  # (H, leaves) per layer
     tokens: int = 0
@@ -126,11 +127,10 @@ def budget_by_head(budgets: Tensor | None) -> Iterator[None]:
 
 def measure(trees: Trees, ids: Tensor, budget: int, budgets: Tensor | None) -> tuple[float, float, float, float]:
     """Loss, mean recall, recall of the worst tenth of the heads, and rows read."""
-    with budget_by_head(budgets), recalls_of_trees() as recalls:
+    with budget_by_head(budgets):
         logits, rows = trees.logits(ids, str(budget))
-        recalls = trees.recalls or recalls
-    by_head = torch.stack([layer.mean(1) for layer in recalls]).flatten()
-    worst = by_head.sort().values[: len(by_head) // 10].mean()
+    by_head = torch.stack([layer.mean(1) for layer in trees.recalls]).flatten()
+    worst = by_head.sort().values[: max(1, len(by_head) // 10)].mean()
     loss = float(torch.nn.functional.cross_entropy(logits[:-1], ids[1:]))
     return loss, float(by_head.mean()), float(worst), rows
 
@@ -147,7 +147,7 @@ def heads(
     torch.set_num_threads(threads)
     loaded = load_chat_model(model, print)
     plain: Any = unwrap_decoder(loaded.model)
-    print("| tokens | opened | by head | from .. to | rows | recall | worst tenth | excess perplexity |")
+    print("| tokens | opened on average | budgets | from .. to | rows | recall | worst tenth | excess perplexity |")
     print("|---|---|---|---|---|---|---|---|")
     for length in lengths:
         known = HeadCurves()
@@ -172,12 +172,11 @@ def heads(
             loss, recall, worst, rows = (total / texts).tolist()
             dealt = known.dealt(budget)
             told = f"{int(dealt.min())} .. {int(dealt.max())}" if by_head else f"{budget}"
-            excess = 100 * (torch.tensor(loss).exp().item() - 1)
-            print(
-                f"| {length:,} | {budget} | {'yes' if by_head else 'no'} | {told} | {rows:,.0f} | {100 * recall:.1f}% | "
-                f"{100 * worst:.1f}% | {excess:+.1f}% |",
-                flush=True,
+            excess, how = 100 * (math.exp(loss) - 1), "by head" if by_head else "the same"
+            told = (
+                f"| {length:,} | {budget} | {how} | {told} | {rows:,.0f} | {100 * recall:.1f}% | {100 * worst:.1f}% |"
             )
+            print(f"{told} {excess:+.1f}% |", flush=True)
 
 
 if __name__ == "__main__":
