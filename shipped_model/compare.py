@@ -69,11 +69,11 @@ class ReadByWords:
         rooms = [room(ids, windows.frame, windows.size) for ids in asked]
         matches = best_matches(page.ids, asked, settings.matches)
         chosen = [
-            ChosenPassage(i, start)
+            ChosenPassage(i, start, size)
             for i, (some, size) in enumerate(zip(matches, rooms, strict=True))
             for start in passages_to_reread([some], size, len(page.ids), settings.second_looks) or [0]
         ]
-        return windows.look(page.ids, asked, chosen, rooms, settings.candidates)
+        return windows.look(page.ids, asked, chosen, settings.candidates)
 
 
 def compare(options: CompareOptions) -> None:

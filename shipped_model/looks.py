@@ -27,7 +27,15 @@ from vcc.core.tree import SegmentTree
 from vcc.data.answers import ScoredSpan, without_overlaps
 from vcc.documents.shipped import SHIPPED, load_asker
 from vcc.qa.model import QaModel, Seen
-from vcc.qa.second_look import Looks, best_nodes, for_clauses, passages_to_reread, room_for_passage, with_a_chance
+from vcc.qa.second_look import (
+    Looks,
+    best_nodes,
+    for_clauses,
+    passages_to_reread,
+    room_for_passage,
+    with_a_chance,
+    without_read,
+)
 from vcc.qa.windows import ChosenPassage, Found, best_found
 from vcc.qa.words import best_matches
 
@@ -146,22 +154,24 @@ def replay(qa: QaModel, unit: Unit, shares: Sequence[float], seconds: Seconds) -
     for share in shares:
         rooms = [int(room_for_passage(ids, qa.windows) * share) for ids in asked]
         chosen = [
-            ChosenPassage(i, at)
+            ChosenPassage(i, *passage)
             for i, (*pointers, size) in enumerate(zip(spans, nodes, matches, rooms, strict=True))
-            for at in passages_to_reread(with_a_chance(*pointers), size, len(unit.ids), settings.second_looks)
+            for passage in without_read(
+                passages_to_reread(with_a_chance(*pointers), size, len(unit.ids), settings.second_looks),
+                size,
+                len(unit.ids),
+            )
         ]
         start = time.perf_counter()
         # Each passage is a question of its own: `look` joins the spans of a question.
-        own = [ChosenPassage(j, at) for j, (_, at) in enumerate(chosen)]
-        found = qa.windows.look(
-            unit.ids, [asked[i] for i, _ in chosen], own, [rooms[i] for i, _ in chosen], settings.candidates
-        )
+        own = [ChosenPassage(j, at, size) for j, (_, at, size) in enumerate(chosen)]
+        found = qa.windows.look(unit.ids, [asked[one.question] for one in chosen], own, settings.candidates)
         wait()
         spent = seconds.passage.setdefault(share, [0.0, 0])
         spent[0] += time.perf_counter() - start
         spent[1] += len(chosen)
         by_question: list[list[list[Found]]] = [[] for _ in asked]
-        for (i, _), some in zip(chosen, found, strict=True):
+        for (i, *_), some in zip(chosen, found, strict=True):
             by_question[i].append(some)
         passages[share] = by_question
     return [Replayed(first, {s: passages[s][i] for s in shares}) for i, first in enumerate(spans)]

@@ -186,5 +186,5 @@ class ReadByWindows:
     def find(self, page: Page) -> Sequence[Sequence[Found]]:
         asked = [question.ids for question in page.questions]
         rooms = [self.room(ids) for ids in asked]
-        chosen = [ChosenPassage(i, s) for i, size in enumerate(rooms) for s in self.starts(len(page.ids), size)]
-        return self.windows.look(page.ids, asked, chosen, rooms, QaSettings().candidates)
+        chosen = [ChosenPassage(i, s, size) for i, size in enumerate(rooms) for s in self.starts(len(page.ids), size)]
+        return self.windows.look(page.ids, asked, chosen, QaSettings().candidates)

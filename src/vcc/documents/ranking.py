@@ -17,9 +17,9 @@ IN_A_BATCH = 8192  # tokens
 TOKENIZED = 16  # texts at once, by the tokenizer's own threads
 
 
-def relevance(asker: Asker, question: str, texts: Sequence[str]) -> list[float]:
+def relevance(asker: Asker, question: str, texts: Sequence[str], progress: Progress = no_progress) -> list[float]:
     """Return how well each text matches a question: larger is better, and scores compare within one call."""
-    return relevance_of_tokens(asker, question, tokens_of(asker, texts))
+    return relevance_of_tokens(asker, question, tokens_of(asker, texts, progress), progress)
 
 
 def tokens_of(asker: Asker, texts: Sequence[str], progress: Progress = no_progress) -> list[Ints]:

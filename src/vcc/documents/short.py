@@ -6,6 +6,7 @@ address, the answer is the expression of that kind in the span. A span that may 
 """
 
 import re
+from functools import cache
 from typing import NamedTuple
 
 REACH = 40  # characters beside a span, which may contain half an expression
@@ -62,38 +63,37 @@ class Kind(NamedTuple):
     other: re.Pattern[str] | None
 
 
+@cache
 def compiled(words: str) -> re.Pattern[str]:
-    """A pattern in which a blank may be a line break: files wrap their lines anywhere."""
+    """A pattern in which a blank may be a line break: files wrap their lines anywhere. It is compiled when a question
+    needs it: all of them take longer than a short text takes to be asked."""
     words = words.replace("[- ]", f"(?:-|{BLANK})").replace(" ?", f"{BLANK}?").replace(" ", BLANK)
     return re.compile(rf"(?<!\w)(?:{words})", re.IGNORECASE)
 
 
 NO_OTHER = r"(?!.{0,200},.{0,200}\b(?:wh\w+|how)\b)"  # "When it rains, what grows?" asks for no date
 IS_THE = r"(?:what|which)(?:'s| is| are| was| were)?(?: the| a| an| its)?(?: \w+){0,3}?"
-KINDS = tuple(  # the first matching pattern decides
-    (re.compile(rf"\W*(?:{asks})", re.IGNORECASE), Kind(compiled(exact), compiled(other) if other else None))
-    for asks, exact, other in (
-        (r"(?:\w+ )?(?:what|which|is there)\b.{0,25}\be-?mail\b", EMAIL, None),
-        (
-            rf"(?:\w+ )?how (?:long|soon)\b|(?:\w+ ){{0,2}}how many (?:{TIMES})s\b|(?:\w+ )?{IS_THE} (?:{LASTING})\b",
-            SPAN_OF_TIME,
-            PERIOD,
-        ),
-        (r"(?:at )?how old\b|(?:at )?(?:what|which) age\b", AGE, f"{SPAN_OF_TIME}|{NUMBER}"),
-        (rf"how much\b.{{0,60}}\b(?:costs?|earns?)\b|{IS_THE} (?:salary|wages?)\b", SUM, "free"),
-        (
-            rf"(?:\w+ ){{0,2}}how much\b|(?:\w+ )?{IS_THE} (?:{PRICES})\b|(?:what|which) (?:share|portion)\b",
-            MONEY,
-            f"{NUMBER}|{VAGUE}",
-        ),
-        (r"(?:\w+ ){0,2}how many\b|(?:what|which)\b.{0,25}\bnumber of\b", NUMBER, VAGUE),
-        (
-            rf"(?:(?:by|since|until|from) )?when(?! (?:may|can|could|should|would|shall|might)\b)\b{NO_OTHER}"
-            rf"|(?:\w+ )?(?:what|which) (?:date|day|year)\b|(?:\w+ )?{IS_THE} (?:date|year)\b",
-            DATE,
-            MOMENT,
-        ),
-    )
+KINDS = (  # what asks for a kind, its expressions, words that may be one; the first match decides
+    (r"(?:\w+ )?(?:what|which|is there)\b.{0,25}\be-?mail\b", EMAIL, None),
+    (
+        rf"(?:\w+ )?how (?:long|soon)\b|(?:\w+ ){{0,2}}how many (?:{TIMES})s\b|(?:\w+ )?{IS_THE} (?:{LASTING})\b",
+        SPAN_OF_TIME,
+        PERIOD,
+    ),
+    (r"(?:at )?how old\b|(?:at )?(?:what|which) age\b", AGE, f"{SPAN_OF_TIME}|{NUMBER}"),
+    (rf"how much\b.{{0,60}}\b(?:costs?|earns?)\b|{IS_THE} (?:salary|wages?)\b", SUM, "free"),
+    (
+        rf"(?:\w+ ){{0,2}}how much\b|(?:\w+ )?{IS_THE} (?:{PRICES})\b|(?:what|which) (?:share|portion)\b",
+        MONEY,
+        f"{NUMBER}|{VAGUE}",
+    ),
+    (r"(?:\w+ ){0,2}how many\b|(?:what|which)\b.{0,25}\bnumber of\b", NUMBER, VAGUE),
+    (
+        rf"(?:(?:by|since|until|from) )?when(?! (?:may|can|could|should|would|shall|might)\b)\b{NO_OTHER}"
+        rf"|(?:\w+ )?(?:what|which) (?:date|day|year)\b|(?:\w+ )?{IS_THE} (?:date|year)\b",
+        DATE,
+        MOMENT,
+    ),
 )
 
 Edges = tuple[int, int]  # first and last + 1 character
@@ -101,7 +101,10 @@ Edges = tuple[int, int]  # first and last + 1 character
 
 def kind_asked(question: str) -> Kind | None:
     """The kind of expression that a question asks for; None: any words."""
-    return next((kind for asks, kind in KINDS if asks.match(question)), None)
+    for asks, exact, other in KINDS:
+        if re.match(rf"\W*(?:{asks})", question, re.IGNORECASE):
+            return Kind(compiled(exact), compiled(other) if other else None)
+    return None
 
 
 def expressions(text: str, start: int, end: int, words: re.Pattern[str]) -> list[Edges]:

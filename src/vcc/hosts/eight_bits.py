@@ -3,8 +3,7 @@
 Weights are rounded once, per output feature. Inputs are rounded in each product, per token: few tokens have features
 far above all others, and steps that cover those are too coarse for the rest. So a text gives the same numbers alone and
 in a batch, and padding is left out. Attention, norms and sums stay in 32 bits, and so do the scores
-that choose a cut. The kernels are oneDNN's, as torch's own compiler calls them: no further package is needed.
-Elsewhere, and with gradients, the plain host runs.
+that choose a cut. `eight_bit_products` has the kernels. Elsewhere, and with gradients, the plain host runs.
 """
 
 import os
@@ -20,6 +19,7 @@ from vcc.attention.attend import attend
 from vcc.attention.scoring import Scoring
 from vcc.core.rows import Rows
 from vcc.errors import UsageError
+from vcc.hosts.eight_bit_products import fast_here, product_with
 from vcc.hosts.families.bert import BertHost
 from vcc.hosts.families.host import merge_heads, split_heads
 
@@ -63,19 +63,14 @@ class EightBitLinear:
             sizes = 3 * after.weight.detach().abs() + after.bias.detach().abs()
             sizes = (sizes / sizes.mean()).clamp(min=1e-3) ** SMOOTHING
             self.shrink, weight = 1 / sizes, weight * sizes
-        self.steps = weight.abs().amax(1).clamp(min=1e-20) / 127
-        self.zeros = torch.zeros(len(weight), dtype=torch.int32)
-        values = (weight / self.steps[:, None]).round().to(torch.int8)
-        self.packed = torch.ops.onednn.qlinear_prepack(values, None)
+        steps = weight.abs().amax(1).clamp(min=1e-20) / 127
+        values = (weight / steps[:, None]).round().to(torch.int8)
+        self.product = product_with(values, steps)
 
     def __call__(self, hidden: Tensor) -> Tensor:
         """(n, D) -> (n, E) in 32 bits."""
         given = rounded(hidden if self.shrink is None else hidden * self.shrink, self.zero)
-        product = torch.ops.onednn.qlinear_pointwise(
-            given.values, 1.0, self.zero, self.packed, self.steps, self.zeros, None,
-            1.0, 0, torch.float32, "none", [], "",
-        )  # fmt: skip
-        return product.mul_(given.steps).add_(self.bias)
+        return torch.addcmul(self.bias, self.product(given.values, self.zero), given.steps)
 
 
 class EightBitLayer:
@@ -169,19 +164,14 @@ def is_gelu(activation: Any) -> bool:
     return torch.allclose(activation(given), F.gelu(given), atol=1e-6)
 
 
-def fast_here() -> bool:
-    """Whether the processor adds up products of 8 bits in 32 (VNNI). Older ones add them in 16, which can overflow."""
-    return bool(torch.backends.mkldnn.is_available() and getattr(torch.cpu, "_is_vnni_supported", bool)())
-
-
 @torch.inference_mode()
 def works(host: EightBitHost) -> bool:
-    """Whether this build of torch has the kernels, and they give what the plain product gives up to rounding."""
+    """Whether the kernels are there, and give what the plain product gives up to rounding."""
     first: Any = host.layers[0]
     try:
         exact = first.output.dense
         given = torch.linspace(-1, 1, 8 * exact.in_features).sin().view(8, -1)
         found, expected = EightBitLinear(exact)(given), exact(given)
         return bool((found - expected).norm() <= CLOSE * expected.norm())
-    except (RuntimeError, AttributeError, NotImplementedError, TypeError):
+    except (ImportError, RuntimeError, AttributeError, NotImplementedError, TypeError):
         return False

@@ -298,8 +298,8 @@ class QaModel:
         if not any(whole):
             return asked
         rooms = [room_for_passage(question, self.windows) for question in questions]
-        chosen = [ChosenPassage(i, start) for i, starts in enumerate(whole) for start in starts]
-        read = self.windows.look(ids, questions, chosen, rooms, most, blank)
+        chosen = [ChosenPassage(i, start, rooms[i]) for i, starts in enumerate(whole) for start in starts]
+        read = self.windows.look(ids, questions, chosen, most, blank)
         others = iter(asked.found)
         found = (
             tuple(without_overlaps(spans, most)) if starts else next(others)

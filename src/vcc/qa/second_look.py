@@ -94,6 +94,21 @@ def passages_to_reread(pointers: Sequence[Sequence[ScoredSpan]], size: int, n: i
     return starts
 
 
+def without_read(starts: Sequence[int], size: int, n: int) -> list[tuple[int, int]]:
+    """Return the first token and the number of tokens of passages of `size` in a text of n tokens, without what earlier
+    ones have read well: with a tenth of a passage around it. Passages of which nothing is left are left out."""
+    margin = size // 10
+    well = np.zeros(n, bool)
+    found = []
+    for start in starts:
+        new = start + np.flatnonzero(~well[start : start + size])
+        if len(new):
+            first, end = max(start, int(new[0]) - margin), min(start + size, int(new[-1]) + 1 + margin, n)
+            well[first + margin if first else 0 : end - margin if end < n else n] = True
+            found.append((first, end - first))
+    return found
+
+
 def every_passage(n: int, size: int) -> list[int]:
     """Return the starts of evenly spaced passages of `size` tokens that cover n tokens. Neighbours share at least
     two fifths of a passage: with a quarter, more answers are cut or lack their context."""
@@ -124,21 +139,22 @@ def look_again(
     A question that leaves less than a quarter of a window is not looked at again.
     """
     rooms = [int(room_for_passage(q, windows) * own.share) for q, own in zip(questions, looks, strict=True)]
-    waiting = [
+    starts = [
         passages_to_reread(pointers if own.weak else with_a_chance(*pointers), size, len(ids), own.most)
         for *pointers, size, own in zip(spans, nodes, matches, rooms, looks, strict=True)
     ]
+    waiting = [without_read(some, size, len(ids)) for some, size in zip(starts, rooms, strict=True)]
     better: list[list[Found]] = [[] for _ in questions]
     number = 0  # of passages read
     for read in range(max(map(len, waiting), default=0)):
         chosen = [
-            ChosenPassage(i, starts[read])
-            for i, (starts, own) in enumerate(zip(waiting, looks, strict=True))
-            if read < len(starts) and own.undecided(better[i], read)
+            ChosenPassage(i, *passages[read])
+            for i, (passages, own) in enumerate(zip(waiting, looks, strict=True))
+            if read < len(passages) and own.undecided(better[i], read)
         ]
         if not chosen:
             break
-        for i, found in enumerate(windows.look(ids, questions, chosen, rooms, top, blank)):
+        for i, found in enumerate(windows.look(ids, questions, chosen, top, blank)):
             better[i] += found
         number += len(chosen)
     return [without_overlaps(new or old, top) for new, old in zip(better, spans, strict=True)], number

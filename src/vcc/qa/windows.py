@@ -34,6 +34,7 @@ class ChosenPassage(NamedTuple):
 
     question: int
     start: int  # token of the document
+    size: int  # tokens
 
 
 class Batch(NamedTuple):
@@ -126,24 +127,25 @@ class WindowReader:
         ids: Ints,
         questions: Sequence[Ints],
         chosen: Sequence[ChosenPassage],
-        rooms: Sequence[int],
         top: int,
         blank: Bools | None = None,
     ) -> list[list[Found]]:
         """Return, per question, the best spans of its passages, at most `top` per passage.
 
-        A passage fills its question's window. No answer starts or ends at a `blank` (n,) token.
+        No answer starts or ends at a `blank` (n,) token. Windows of about the same length are read together: padding
+        costs time.
         """
         found: list[list[Found]] = [[] for _ in questions]
         at_once = WINDOWS_AT_ONCE.get(self.model.device.type, 8)
-        for at in range(0, len(chosen), at_once):
-            some = chosen[at : at + at_once]
-            given = batch([(questions[i], ids[start : start + rooms[i]]) for i, start in some], self.frame)
+        ordered = sorted(chosen, key=lambda one: len(questions[one.question]) + one.size)
+        for at in range(0, len(ordered), at_once):
+            some = ordered[at : at + at_once]
+            given = batch([(questions[i], ids[start : start + size]) for i, start, size in some], self.frame)
             logits, first = window_logits(self.model, given, self.host), given.first.tolist()
             if blank is not None:
                 hidden = np.zeros(logits.shape[:2], bool)
-                for row, a, (i, start) in zip(hidden, first, some, strict=True):
-                    inside = blank[start : start + rooms[i]]
+                for row, a, (_, start, size) in zip(hidden, first, some, strict=True):
+                    inside = blank[start : start + size]
                     row[a : a + len(inside)] = inside
                 logits = logits.masked_fill(torch.from_numpy(hidden).to(logits.device)[..., None], -torch.inf)
             starts = [1 + passage.start - a for passage, a in zip(some, first, strict=True)]

@@ -308,7 +308,7 @@ def best_span_in(document: Askable, model: str | None, question: str, passage: s
     if not size:
         return None
     with torch.inference_mode():
-        found = qa.windows.look(tokens.ids, [asked], [ChosenPassage(0, 0)], [size], 1)[0]
+        found = qa.windows.look(tokens.ids, [asked], [ChosenPassage(0, 0, size)], 1)[0]
     return (int(tokens.offsets[found[0].first, 0]), int(tokens.offsets[found[0].last, 1])) if found else None
 
 
