@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from reproduction.small.small_tasks import FACT_F1
 from vcc.data.collate import IGNORED
 from vcc.data.features import ExampleTokenizer, Features
 from vcc.data.losses import span_loss
@@ -189,4 +190,4 @@ def fact_scores(
             hits, predicted = int((row & mine & (facts[:, 2] == 1)).sum()), int((row & mine).sum())
             f1.append(200 * hits / (predicted + right) if predicted + right else 100.0)
             exact.append(100.0 * (hits == predicted == right))
-    return {"fact_f1": sum(f1) / len(f1), "fact_em": sum(exact) / len(exact)}
+    return {FACT_F1: sum(f1) / len(f1), "fact_em": sum(exact) / len(exact)}

@@ -9,7 +9,7 @@ from reproduction.experiment import Workspace
 from reproduction.report import Picture, Point, ReportTable, interval
 from reproduction.small.layout import CURVE, OWN
 from reproduction.small.settings import Small
-from reproduction.small.small_tasks import small_task
+from reproduction.small.small_tasks import FACT_F1, small_task
 from reproduction.small.steps import Setting
 from reproduction.small.variants import VARIANTS, reads
 
@@ -22,6 +22,11 @@ def read(file: Path) -> Any:
 
 def metric(task: str) -> str:
     return small_task(task).metric_names[0]
+
+
+def shown(task: str) -> list[str]:
+    """The metrics of a task in the table."""
+    return [name for i, name in enumerate(small_task(task).metric_names) if i == 0 or name == FACT_F1]
 
 
 def accuracy(at: Workspace, model: str, task: str, setting: str = OWN, length: int | None = None) -> dict[str, float]:
@@ -84,7 +89,7 @@ def comparison(at: Workspace, models: Sequence[str]) -> tuple[ReportTable, ...]:
     for model in models:
         learned = curve(at, model)
         words = [f"{point['log_perplexity']:.3f}" for point in (learned[:1] + learned[-1:] if learned else [])]
-        scores = [interval(accuracy(at, model, task), metric(task)) for task in tasks]
+        scores = [interval(accuracy(at, model, task), name) for task in tasks for name in shown(task)]
         took = times(at, model)
         length = reads(model, at.small.length, at.small.short)
         speed = [took.get(name) for name in TIMES]
@@ -94,12 +99,13 @@ def comparison(at: Workspace, models: Sequence[str]) -> tuple[ReportTable, ...]:
         spent += [gpu_seconds(at, model, at.layout.tuned(model, task)) for task in tasks]
         steps = [read(at.layout.tuned(model, task) / CURVE) for task in tasks]
         taken = " ".join(f"{one['steps']:,}" for one in steps if one)
-        shown = (ceiling(at, model), *scores, opened(at, model, tasks[0]), taken, *spent)
-        rows.append((model, f"{length:,}", " → ".join(words), *shown, *ms, f"{memory:.2f}" if memory else None))
+        told_scores = (ceiling(at, model), *scores, opened(at, model, tasks[0]), taken, *spent)
+        rows.append((model, f"{length:,}", " → ".join(words), *told_scores, *ms, f"{memory:.2f}" if memory else None))
     several = f"batch {at.small.at_once}"
     columns = (
         "model", "reads", "log perplexity, before → after", "paragraph alone, f1",
-        *(f"{task} {metric(task)}" for task in tasks), f"{tasks[0]}: answers opened, % by layer", "steps on tasks",
+        *(f"{task} {name}" for task in tasks for name in shown(task)), f"{tasks[0]}: answers opened, % by layer",
+        "steps on tasks",
         "GPU s, pretraining", *(f"GPU s, {task}" for task in tasks),
         "forward ms, one", f"forward ms each, {several}", "the GPU busy",
         f"training ms each, {several}", "the GPU busy", f"training GiB, {several}",

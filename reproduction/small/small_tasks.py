@@ -21,6 +21,7 @@ from vcc.tasks.task import Split, Task
 
 HOPS, CHOICES = "hotpotqa", "fairytale_choices"
 MORE_HOPS = ("musique", "2wikimultihop")  # to train on
+FACT_F1 = "fact_f1"
 TESTED = 3  # every third question of HotpotQA's validation split
 
 
@@ -32,7 +33,7 @@ class SmallHops(Task):
     name = HOPS
     heads: tuple[Head, ...] = ("span",)
     vips = "question"
-    metric_names = ("f1", "em")
+    metric_names = ("f1", "em", FACT_F1)  # the last is that of supporting sentences (`facts.py`)
 
     def load(self, split: Split, source: str | None = None) -> Sequence[Example]:
         return [multi_hop_example(record) for record in hop_records(split, source)]

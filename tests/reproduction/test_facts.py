@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from reproduction.small import facts, jobs
+from reproduction.experiment import Workspace
+from reproduction.small import facts, jobs, reports
 from reproduction.small.facts import PARAGRAPH, SENTENCE, ShuffledHops, facts_of, shuffled
 from reproduction.small.layout import SmallLayout
 from reproduction.small.small_tasks import hop_records, is_tested, small_task
@@ -98,6 +99,10 @@ def test_a_model_learns_answers_and_facts(layout: SmallLayout, name: str) -> Non
     jobs.tune(layout, name, "hotpotqa")
     found = json.loads(layout.scores(name, "hotpotqa").read_text())["metrics"]
     assert all(0 <= found[key] <= 100 for key in ("f1", "em", "fact_f1", "fact_em"))
+    at = Workspace("small", layout.out, None, "", "", "", SMALL)
+    table = reports.comparison(at, [name])[0]
+    row = next(row for row in table.rows if row[0] == name)
+    assert row[table.columns.index("hotpotqa fact_f1")].startswith(f"{found['fact_f1']:.1f}")  # type: ignore[union-attr]
     saved = layout.tuned(name, "hotpotqa")
     assert (saved / facts.FILE).is_file()
     jobs.score(layout, name, "hotpotqa")  # loads what was saved
