@@ -77,7 +77,7 @@ class Scores:
         found = {f"F1 {name} ({len(some)})": sum(some) / len(some) for name, some in self.f1s.items()}
         found[f"F1 of all ({len(every)})"] = sum(every) / max(len(every), 1)
         if self.clauses:
-            found[f"AUPR cuad ({len(self.clauses)})"] = 100 * clause_scores(*zip(*self.clauses, strict=True))["aupr"]
+            found[f"AUPR cuad ({len(self.clauses)})"] = clause_scores(*zip(*self.clauses, strict=True))["aupr"]
         return {name: round(value, 2) for name, value in found.items()}
 
 

@@ -153,19 +153,14 @@ def replay(qa: QaModel, unit: Unit, shares: Sequence[float], seconds: Seconds) -
     passages: dict[float, list[list[list[Found]]]] = {}
     for share in shares:
         rooms = [int(room_for_passage(ids, qa.windows) * share) for ids in asked]
-        chosen = [
-            ChosenPassage(i, *passage)
-            for i, (*pointers, size) in enumerate(zip(spans, nodes, matches, rooms, strict=True))
-            for passage in without_read(
-                passages_to_reread(with_a_chance(*pointers), size, len(unit.ids), settings.second_looks),
-                size,
-                len(unit.ids),
-            )
-        ]
+        chosen = []
+        for i, (own, near, alike, size) in enumerate(zip(spans, nodes, matches, rooms, strict=True)):
+            starts = passages_to_reread(with_a_chance(own, near, alike), size, len(unit.ids), settings.second_looks)
+            chosen += [ChosenPassage(i, *passage) for passage in without_read(starts, size, len(unit.ids))]
         start = time.perf_counter()
         # Each passage is a question of its own: `look` joins the spans of a question.
-        own = [ChosenPassage(j, at, size) for j, (_, at, size) in enumerate(chosen)]
-        found = qa.windows.look(unit.ids, [asked[one.question] for one in chosen], own, settings.candidates)
+        alone = [ChosenPassage(j, at, size) for j, (_, at, size) in enumerate(chosen)]
+        found = qa.windows.look(unit.ids, [asked[one.question] for one in chosen], alone, settings.candidates)
         wait()
         spent = seconds.passage.setdefault(share, [0.0, 0])
         spent[0] += time.perf_counter() - start

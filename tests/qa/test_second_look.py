@@ -117,8 +117,9 @@ def test_in_short_texts_weak_pointers_are_followed_too() -> None:
     hopeless = -BEHIND - 1  # as a span's lead: without a chance but for the first
     looks = for_short_texts(12)
     reader, careful = Sure([*DECIDED, UNDECIDED]), Sure([UNDECIDED])
-    assert reader.rounds_for([hopeless] * 3, looks) == 1 + looks.few + 12
+    assert reader.rounds_for([hopeless] * 3, looks) == 1 + looks.few + 5
     assert Sure([5.0]).rounds_for([hopeless], looks) == 3, "the longer the search, the lower the bar"
+    assert Sure([-1.0]).rounds_for([hopeless], looks) == 12
     assert careful.rounds_for([hopeless], LOOKS) == 1, "in long ones they are not"
 
 

@@ -35,8 +35,8 @@ def load_asker(folder: str | None = None) -> "Asker":
 def loaded(folder: str | None) -> "Asker":
     """Load a saved model and its tokenizer, offline, onto the GPU if there is one.
 
-    Weights are stored in 16 bits and used in 32: on a CPU that is several times faster, and more exact. With
-    VCC_PRECISION=auto, a CPU with instructions for it computes in 8.
+    Weights are stored in 16 bits and used in 32: on a CPU that is several times faster, and more exact. A CPU with
+    instructions for it computes in 8, unless VCC_PRECISION=float32.
     """
     path = default_model() if folder is None else Path(folder)
     if not (path / "config.json").is_file():

@@ -28,8 +28,8 @@ def fast_here() -> bool:
     add them in 16, which can overflow."""
     if is_arm():
         # On a Mac, torch's products in 32 bits run on a unit of their own.
-        told: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-        return platform.system() == "Linux" and bool(told.get("dot")) and find_spec("onnxruntime") is not None
+        able = getattr(torch.cpu, "get_capabilities", dict[str, Any])()
+        return bool(platform.system() == "Linux" and able.get("dot") and find_spec("onnxruntime"))
     return bool(torch.backends.mkldnn.is_available() and getattr(torch.cpu, "_is_vnni_supported", bool)())
 
 

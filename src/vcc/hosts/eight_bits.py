@@ -24,7 +24,7 @@ from vcc.hosts.families.bert import BertHost
 from vcc.hosts.families.host import merge_heads, split_heads
 
 SETTING = "VCC_PRECISION"
-PRECISIONS = ("float32", "auto", "int8")
+PRECISIONS = ("auto", "float32", "int8")
 LEVELS = 255  # of an input; weights have 127 on either side of 0
 MIDDLE, NEAR_BOTTOM = 128, 16  # levels that stand for 0; a GELU is never below -0.17
 SMOOTHING = 0.5  # the share of a feature's size that is moved into the weights, as an exponent
@@ -125,8 +125,8 @@ class EightBitHost(BertHost):
 
 
 def wanted_precision() -> str:
-    """The setting in the environment: "float32" (the default), "auto" (8 bits where they are faster) or "int8"."""
-    wanted = os.environ.get(SETTING, "float32")
+    """The setting in the environment: "auto" (the default: 8 bits where they are faster), "float32" or "int8"."""
+    wanted = os.environ.get(SETTING, "auto")
     if wanted not in PRECISIONS:
         raise UsageError(f"{SETTING} is {wanted!r}: it must be one of {', '.join(PRECISIONS)}")
     return wanted

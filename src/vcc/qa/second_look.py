@@ -44,8 +44,9 @@ class Looks:
 
 
 def for_short_texts(most: int) -> Looks:
-    """For a text that a few more passages cover: reading the rest costs little."""
-    return Looks(most, 6, still_clear=4.0, weak=True)
+    """For a text that a few more passages cover: reading the rest costs little. After five passages, any lead is
+    clear."""
+    return Looks(most, 6, still_clear=0.0, weak=True)
 
 
 def for_clauses(most: int, several: bool = True) -> Looks:
