@@ -128,6 +128,7 @@ class VerdictFields(TypedDict):
     by: str
     reason: str
     passage: AnswerFields | None
+    also: list[AnswerFields]  # further passages about it
 
 
 class VerifyResult(TypedDict):

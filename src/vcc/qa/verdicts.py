@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vcc.data.answers import without_overlaps
 from vcc.errors import ModelError
 from vcc.qa.second_look import passages_to_reread
 from vcc.qa.windows import WINDOWS_AT_ONCE, Found, Ints, WindowReader, batch, best_found, room, token_types
@@ -22,6 +23,8 @@ SUPPORTED, CONTRADICTED, ABSENT = range(3)  # the order of the head's outputs
 ALL_BELOW = 24  # a document with at most so many overlapping windows is read whole
 PASSAGES = 12  # of a longer one
 LONGEST_EVIDENCE = 256  # tokens
+EVIDENCE = 3  # spans at most: half of ContractNLI's statements are decided by several
+BEHIND = 3.0  # logits by which a further span may be behind the best one
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class WindowVerdict:
     """The passage that says most about a statement: three probabilities, and the tokens that decide."""
 
     chances: tuple[float, float, float]
-    evidence: Found | None
+    evidence: tuple[Found, ...]  # that of the passage first, then what other passages say, apart from each other
     start: int  # of the passage, in tokens
     end: int
 
@@ -71,7 +74,8 @@ def judge(
     starts = [start for start in starts if start < len(ids)]
     if not starts:
         return None
-    chances, found = [], []
+    chances: list[Tensor] = []
+    found: list[list[Found]] = []
     at_once = WINDOWS_AT_ONCE.get(reader.model.device.type, 8)
     for first in range(0, len(starts), at_once):
         some = starts[first : first + at_once]
@@ -82,7 +86,17 @@ def judge(
     all_chances = torch.cat(chances)
     best = int(all_chances[:, ABSENT].argmin())
     support, against, silent = all_chances[best].tolist()
-    return WindowVerdict((support, against, silent), found[best], starts[best], min(starts[best] + size, len(ids)))
+    end = min(starts[best] + size, len(ids))
+    return WindowVerdict((support, against, silent), likeliest(found, best), starts[best], end)
+
+
+def likeliest(found: Sequence[Sequence[Found]], best: int) -> tuple[Found, ...]:
+    """The best span of passage number `best`, then the best ones of all passages that come close to it."""
+    if not found[best]:
+        return ()
+    first = found[best][0]
+    others = (span for spans in found for span in spans if span.last < first.first or span.first > first.last)
+    return first, *without_overlaps((span for span in others if span.score >= first.score - BEHIND), EVIDENCE - 1)
 
 
 def window_states(model: Any, given: Any) -> Tensor:
@@ -94,12 +108,12 @@ def window_states(model: Any, given: Any) -> Tensor:
     ).last_hidden_state
 
 
-def evidence_in(model: Any, states: Tensor, given: Any, starts: Sequence[int]) -> list[Found | None]:
-    """The best span of each passage as the answer to its statement, by the head for answers."""
+def evidence_in(model: Any, states: Tensor, given: Any, starts: Sequence[int]) -> list[list[Found]]:
+    """The best spans of each passage as answers to its statement, by the head for answers."""
     logits = model.qa_outputs(states).float()
     place = torch.arange(logits.shape[1], device=logits.device)
     outside = (place < given.first.to(logits.device)[:, None]) | (place >= given.end.to(logits.device)[:, None])
     outside[:, 0] = False
     logits = logits.masked_fill(outside[..., None], -torch.inf)
     places = [1 + start - first for start, first in zip(starts, given.first.tolist(), strict=True)]
-    return [spans[0] if spans else None for spans in best_found(logits, places, 1, LONGEST_EVIDENCE)]
+    return best_found(logits, places, EVIDENCE, LONGEST_EVIDENCE)

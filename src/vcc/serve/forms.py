@@ -54,6 +54,7 @@ class VerdictSchema(BaseModel):
     by: str = Field(description='"exact quote", "near quote" or "model"')
     reason: str
     passage: AnswerSchema | None
+    also: list[AnswerSchema] = Field(description="further passages about it")
 
 
 class VerdictsSchema(BaseModel):

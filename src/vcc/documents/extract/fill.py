@@ -83,6 +83,7 @@ class Filler:
     model: str | None
     begins: str | None = None  # the day on which the agreement takes effect, "" if unknown; None: not asked yet
     replies: dict[str, Reply] = field(default_factory=dict)
+    tops: dict[str, int] = field(default_factory=dict)  # how many answers each question was asked for
     filled: list[Filled] = field(default_factory=list)
 
     @property
@@ -92,18 +93,23 @@ class Filler:
 
     def ask(self, leaves: Sequence[FormField]) -> None:
         """The surest question of every field in one batch; the other wordings in another, where that one failed."""
-        self.ask_all([questions_of(leaf)[0] for leaf in leaves])
-        doubtful = [leaf for leaf in leaves if self.best_score(questions_of(leaf)[0]) < self.needed]
-        self.ask_all([question for leaf in doubtful for question in questions_of(leaf)])
+        for some, top in (
+            ([leaf for leaf in leaves if leaf.item is None], 1),
+            ([leaf for leaf in leaves if leaf.item is not None], MOST_ITEMS),
+        ):
+            self.ask_all([questions_of(leaf)[0] for leaf in some], top)
+            doubtful = [leaf for leaf in some if self.best_score(questions_of(leaf)[0]) < self.needed]
+            self.ask_all([question for leaf in doubtful for question in questions_of(leaf)], top)
 
     def best_score(self, question: str) -> float:
         return max((answer.score for answer in self.replies[question].all_answers), default=0.0)
 
-    def ask_all(self, questions: Sequence[str]) -> None:
-        new = [question for question in dict.fromkeys(questions) if question not in self.replies]
+    def ask_all(self, questions: Sequence[str], top: int = 1) -> None:
+        new = [question for question in dict.fromkeys(questions) if self.tops.get(question, 0) < top]
         if new:
-            found = self.document.ask_all(new, MOST_ITEMS, 0.0, self.model)
+            found = self.document.ask_all(new, top, 0.0, self.model)
             self.replies |= dict(zip(new, found, strict=True))
+            self.tops |= dict.fromkeys(new, top)
 
     def number(self, leaf: FormField) -> int:
         return self.schema.leaves.index(leaf)
@@ -128,6 +134,14 @@ class Filler:
     def single(self, wanted: FormField, of: str = "") -> tuple[Any, Answer | None]:
         if wanted.kind == "boolean":
             return self.boolean(wanted)
+        value, answer = self.best_value(wanted, of)
+        if value is None and answer is not None and answer.score >= self.needed:  # sure, but without a value
+            self.ask_all(self.asked(wanted, of), MOST_ITEMS)
+            value, answer = self.best_value(wanted, of)
+        return value, answer
+
+    def best_value(self, wanted: FormField, of: str) -> tuple[Any, Answer | None]:
+        """The value in the likeliest answer that has one, and where it stands; without one, the likeliest answer."""
         doubtful: Answer | None = None
         for score, question, answer in self.candidates(self.asked(wanted, of)):
             if score < self.needed:
@@ -139,11 +153,11 @@ class Filler:
             doubtful = doubtful or replace(answer, sure=False)
         return None, doubtful
 
-    def asked(self, wanted: FormField, of: str = "") -> list[str]:
-        """The wordings of a field that were asked, at least one."""
+    def asked(self, wanted: FormField, of: str = "", top: int = 1) -> list[str]:
+        """The wordings of a field that were asked for `top` answers, at least one."""
         questions = questions_of(wanted, of)
-        if not any(question in self.replies for question in questions):
-            self.ask_all(questions)
+        if not any(self.tops.get(question, 0) >= top for question in questions):
+            self.ask_all(questions, top)
         return [question for question in questions if question in self.replies]
 
     def candidates(self, questions: Sequence[str]) -> list[tuple[float, str, Answer]]:
@@ -215,7 +229,7 @@ class Filler:
 
     def items(self, wanted: FormField, item: FormField) -> list[tuple[Any, Answer]]:
         """The values of a list: those of the wording whose best answer is the likeliest, without repetitions."""
-        best = max(self.asked(wanted), key=self.best_score)
+        best = max(self.asked(wanted, top=MOST_ITEMS), key=self.best_score)
         answers = self.replies[best].all_answers
         if not answers or answers[0].score < self.needed:
             return []
