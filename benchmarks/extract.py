@@ -19,6 +19,7 @@ from typing import Any
 from benchmarks.verify import document_of, lines
 from vcc.documents.answer import answer_at
 from vcc.documents.extract.fill import Filler
+from vcc.documents.extract.names import defined_terms, names_in, parties_among
 from vcc.documents.extract.schema import FormField, form_schema
 from vcc.documents.extract.values import read_duration, values_in
 from vcc.documents.extract.wordings import clause_question
@@ -63,9 +64,13 @@ def gold_value(field: FormField, short: str) -> Any:
     if field.kind == "duration":
         return read_duration(short) if re.search(r"\d", short) and ";" not in short else None
     if field.kind == "list":
-        own = [name for name in short.split(";") if not re.search("Party\\b|Parties|individually|collectively", name)]
-        names = [re.sub(r"\(.*?\)", "", name).strip() for name in own]  # the others say what the parties are called
-        return [name for name in names if name] or None
+        brackets = r"\([^()]*\)?"
+        names = [re.sub(brackets, "", name).strip(" )") for name in re.split(r";(?![^()]*\))", short.lstrip("("))]
+        terms = {*re.findall(r"\w+", " ".join(re.findall(brackets, short)).lower()), "and", "together"}
+        # The others say what the parties are called: Seller and Buyer (the "Parties").
+        called = re.compile(r"\b(?:collectively|individually|together|Party|Parties)\b", re.IGNORECASE)
+        kept = [name for name in names if {*re.findall(r"\w+", name.lower())} - terms and not called.search(name)]
+        return kept or None
     return short or None
 
 
@@ -113,13 +118,22 @@ def cuad(data: Path, documents: int | None) -> None:
                 forms[row["doc_id"]] = document_of(row["doc_id"], texts[row["doc_id"]]).extract(schema).values
             found = forms[row["doc_id"]].get(field.name)
         elif field.kind == "list":
-            continue  # the annotated spans are the parties
+            found = parties_of(texts[row["doc_id"]], row["answers"])
         else:
             found = from_spans(schema, field, row["answers"], begins.get(row["doc_id"]))
         number[field.name] += 1
         right[field.name] += same(field, found, gold)
+        if field.kind == "list":
+            number["parties and nobody else"] += 1
+            right["parties and nobody else"] += same(field, found, gold) and same(field, gold, found)
     for name, count in number.items():
         print(f"{name:<36} {right[name]:>3} of {count:>3}  {100 * right[name] / count:.0f}%", flush=True)
+
+
+def parties_of(text: str, answers: list[str]) -> list[str]:
+    """The parties that the annotated spans of a contract name. They also hold the terms by which it calls them."""
+    names = [one.value for answer in answers for one in names_in(answer)]
+    return [names[i] for i in parties_among(names, defined_terms(text))]
 
 
 def from_spans(schema: Any, field: FormField, answers: list[str], begins: str | None = None) -> Any:

@@ -9,28 +9,37 @@ learnt on one half, and every row is measured on the other.
     python -m benchmarks.folder --data DATA --minilm FOLDER --documents 300 --questions 240 --longest 30000
     python -m benchmarks.folder --data DATA --model FOLDER --read 5                         # then ask the best five
     python -m benchmarks.folder --many 100000 --out out/folder     # the catalogue, repeated with noise: time and memory
+    python -m benchmarks.folder --data DATA --rerank 20 --tokens 30000     # books through POST /v1/rerank of a service
 
-What models make of documents is kept under --out, by text and model, and is not made again.
+What models make of documents is kept under --out, by text and model, and is not made again. Questions are timed through
+`vcc.folder`'s `find`, from words to a list of documents.
 """
 
 import argparse
 import hashlib
 import json
+import multiprocessing
+import os
 import pickle
 import re
 import time
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import httpx
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.folder_data import Folder, load_folder
+from benchmarks.folder_data import Folder, load_folder, records
+from tests.serve.running import running
 from vcc.data.features import tokenize_text
 from vcc.documents.asker import Asker
 from vcc.documents.finding import (
@@ -47,6 +56,10 @@ from vcc.documents.formats.read import read_data
 from vcc.documents.ranking import batches
 from vcc.documents.shipped import load_asker
 from vcc.documents.store import model_hash
+from vcc.fleet.collection import ABOUT, CATALOGUE, Collection
+from vcc.fleet.job import Job
+from vcc.fleet.sources import Item
+from vcc.integrations.folder import Folder as OpenedFolder
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.integer]
@@ -77,14 +90,19 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=10**9)
     parser.add_argument("--longest", type=int, default=10**9, help="characters of a document, at most")
     parser.add_argument("--read", type=int, default=0, help="documents that are asked for each question")
+    parser.add_argument("--timed", type=int, default=200, help="questions that are timed, at most")
     parser.add_argument("--asked", type=int, default=10**9, help="with --read: questions, at most")
     parser.add_argument("--many", type=int, default=0, help="documents of a simulation")
+    parser.add_argument("--rerank", type=int, default=0, help="books that are reranked")
+    parser.add_argument("--tokens", type=int, default=30_000, help="with --rerank: of a book")
     parser.add_argument("--out", type=Path, default=Path("out/folder"))
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    result = simulated(given) if given.many else measured(given)
+    name, work = "folder", measured
+    if given.many or given.rerank:
+        name, work = ("many", simulated) if given.many else ("rerank", reranked)
+    result = work(given)
     print(json.dumps(result, indent=1))
-    name = "many" if given.many else "folder"
     (given.out / f"{name}.json").write_text(json.dumps(result, indent=1))
 
 
@@ -103,35 +121,36 @@ def measured(given: argparse.Namespace) -> dict[str, Any]:
     questions = [asked.question for asked in folder.asked]
     rows: dict[str, Any] = {}
 
-    def add(name: str, scores: Floats, seconds: float, size: float) -> None:
-        rows[name] = quality(scores[~learnt_on], right[~learnt_on])
-        rows[name] |= {"ms": round(1000 * seconds / len(questions), 1), "bytes": round(size / len(names))}
+    def add(name: str, scores: Floats, size: float, seconds: float = 0.0) -> None:
+        rows[name] = quality(scores[~learnt_on], right[~learnt_on]) | {"bytes": round(size / len(names))}
+        if seconds:
+            rows[name]["ms"] = round(1000 * seconds / len(questions), 1)
 
     start = time.perf_counter()
     words, size = bm25(list(folder.texts.values()), questions)
-    add("BM25", words, time.perf_counter() - start, size)
+    add("BM25", words, size, time.perf_counter() - start)
     if given.minilm:
         chunks, seconds, size = minilm(given, folder, questions)
-        add("MiniLM chunks", chunks, seconds, size)
-        add("both, ranks added", sum(1 / (HELD_BACK + ranks(one)) for one in (words, chunks)), seconds, size)
+        add("MiniLM chunks", chunks, size, seconds)
+        add("both, ranks added", sum(1 / (HELD_BACK + ranks(one)) for one in (words, chunks)), size)
     for place in given.model or [None]:
         asker = load_asker(place)
         name = f"VCC, {Path(place).name if place else 'bundled model'}"
-        catalogue = catalogued(asker, folder, given.out / "sketches" / model_hash(asker)[:16])
-        start = time.perf_counter()
+        paths = sketched(asker, folder, given.out / "sketches" / model_hash(asker)[:16])
+        key = hashlib.sha256("".join(path.name for path in paths).encode()).hexdigest()[:16]
+        found = opened(given.out / f"collection-{key}", names, partial(map, Sketch.load, paths), place)
+        catalogue = found.collection.catalogue
         vectors = np.concatenate([question_vectors(asker, [one]) for one in questions])
-        encoding = time.perf_counter() - start
         ids = [asker.qa.ids_of(one) for one in questions]
         parts = features(catalogue, vectors, ids)
-        weights = learnt(parts[learnt_on], right[learnt_on])
-        start = time.perf_counter()
-        for vector, own in zip(vectors, ids, strict=True):
-            catalogue.find(vector, own, 10, weights_of(asker))
-        seconds = encoding + time.perf_counter() - start
-        add(f"{name}, vectors", parts[..., :2].sum(-1), seconds, catalogue.size)
-        add(f"{name}, words", parts[..., 2], seconds, catalogue.size)
-        add(f"{name}, weights as they are", parts @ np.array(weights_of(asker)), seconds, catalogue.size)
-        add(f"{name}, weights learnt", parts @ np.array(weights), seconds, catalogue.size)
+        weights = Weights(*learnt(parts[learnt_on], right[learnt_on]))
+        add(f"{name}, vectors", parts[..., :2].sum(-1), catalogue.size)
+        add(f"{name}, words", parts[..., 2], catalogue.size)
+        add(f"{name}, weights as they are", parts @ np.array(weights_of(asker)), catalogue.size)
+        add(f"{name}, weights learnt", parts @ np.array(weights), catalogue.size)
+        four = np.concatenate([parts, (words / words.max(1, keepdims=True).clip(min=1e-9))[..., None]], -1)
+        add(f"{name}, and BM25, weights learnt", four @ learnt(four[learnt_on], right[learnt_on]), catalogue.size)
+        rows[f"{name}, weights as they are"] |= timed(found, questions[: given.timed])
         rows[f"{name}, weights learnt"]["weights"] = [round(float(weight), 2) for weight in weights]
         if given.read:
             rows[f"{name}, then read"] = read_best(given, folder, asker, parts @ np.array(weights), right, ~learnt_on)
@@ -209,8 +228,8 @@ def minilm(given: argparse.Namespace, folder: Folder, questions: Sequence[str]) 
     return np.stack(scores), time.perf_counter() - start, vectors.nbytes
 
 
-def catalogued(asker: Asker, folder: Folder, kept: Path) -> Catalogue:
-    """Return the catalogue of a folder; each text is read once, those of similar lengths in a batch."""
+def sketched(asker: Asker, folder: Folder, kept: Path) -> list[Path]:
+    """Return the sketches of a folder; each text is read once, those of similar lengths in a batch."""
     paths = [kept / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.safetensors" for text in folder.texts.values()]
     missing = [(path, text) for path, text in zip(paths, folder.texts.values(), strict=True) if not path.exists()]
     start, done = time.perf_counter(), 0
@@ -226,7 +245,32 @@ def catalogued(asker: Asker, folder: Folder, kept: Path) -> Catalogue:
                 Sketch(*nodes, *words_of(ids[number])).save(some[number][0])
             done += sum(len(ids[number]) for number in batch)
         print(f"read {first + len(some):,} of {len(missing):,}, {done / (time.perf_counter() - start):,.0f} tokens/s")
-    return Catalogue.of([Sketch.load(path) for path in paths])
+    return paths
+
+
+def opened(
+    place: Path, names: Sequence[str], sketches: Callable[[], Iterable[Sketch]], model: str | None = None
+) -> OpenedFolder:
+    """Return what `vcc.folder` returns for documents with these sketches, without their files."""
+    if not (place / ABOUT).exists():
+        (place / CATALOGUE).mkdir(parents=True, exist_ok=True)
+        Catalogue.write(place / CATALOGUE, sketches)
+        about = {"documents": [vars(Item(name, name, 0, "")) for name in names], "catalogue": CATALOGUE}
+        (place / ABOUT).write_text(json.dumps(about))
+    return OpenedFolder(Collection(place), Job("index", model), [])
+
+
+def timed(folder: OpenedFolder, questions: Sequence[str]) -> dict[str, float]:
+    """Return milliseconds of a question, from words to the best ten documents. The first one loads the model."""
+    folder.find(questions[0])
+    wall, processor = [], []
+    for question in questions:
+        start = time.perf_counter(), processor_ms()
+        folder.find(question)
+        wall.append(1000 * (time.perf_counter() - start[0]))
+        processor.append(processor_ms() - start[1])
+    found = {"ms": np.median(wall), "ms, 95%": np.quantile(wall, 0.95), "processor ms": np.median(processor)}
+    return {name: round(float(value), 1) for name, value in found.items()}
 
 
 def features(catalogue: Catalogue, vectors: Floats, ids: Sequence[Ints]) -> Floats:
@@ -252,17 +296,18 @@ def best_cosines(vectors: Floats, nodes: Ints, lengths: Floats, first: Ints) -> 
     return found
 
 
-def learnt(parts: Floats, right: Ints, steps: int = 400) -> Weights:
-    """Return the weights with which the right document is most likely, by a softmax over all documents."""
+def learnt(parts: Floats, right: Ints, steps: int = 400) -> list[float]:
+    """Return the weights of scores (Q, d, n) with which the right document is most likely, by a softmax over all
+    documents."""
     scores, wanted = torch.tensor(parts).float(), torch.tensor(right)
-    weights = torch.full((3,), 5.0, requires_grad=True)
+    weights = torch.full((parts.shape[-1],), 5.0, requires_grad=True)
     optimizer = torch.optim.Adam([weights], lr=0.2)
     for _ in range(steps):
         loss = torch.nn.functional.cross_entropy(scores @ weights, wanted) + 1e-4 * weights.square().sum()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    return Weights(*weights.detach().tolist())
+    return weights.detach().tolist()
 
 
 def read_best(
@@ -287,12 +332,31 @@ def read_best(
 
 
 def simulated(given: argparse.Namespace) -> dict[str, Any]:
-    """Search a catalogue of so many documents: the sketches that are kept, as they are, then repeated with noise on
-    their vectors. Words are those of the documents, so every copy holds them too."""
-    places = sorted((given.out / "sketches").glob("*"))
-    if not places:
-        raise SystemExit(f"no sketches in {given.out}: run this without --many first")
-    sketches = [Sketch.load(path) for path in sorted(places[0].iterdir())]
+    """Search a folder of so many documents: the sketches that are kept, as they are, then repeated with noise on their
+    vectors. Words are those of the documents, so every copy holds them too."""
+    model = given.model[0] if given.model else None
+    asker = load_asker(model)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as other:  # its memory is not counted
+        facts = other.submit(built, given.out, model_hash(asker)[:16], given.many).result()
+    question_vectors(asker, ASKED[:1])  # what the first call sets up
+    without = memory()
+    folder = OpenedFolder(Collection(given.out / f"many-{given.many}"), Job("index", model), [])
+    facts |= {"documents": len(folder), "memory of the model alone, MB": without}
+    start = time.perf_counter()
+    folder.find(ASKED[0])
+    facts["first question, ms"] = round(1000 * (time.perf_counter() - start), 1)
+    facts |= {"question": timed(folder, ASKED), "memory after all questions, MB": memory()}
+    catalogue = folder.collection.catalogue
+    facts |= {"vectors": len(catalogue.coarse) + len(catalogue.fine), "bytes": catalogue.size}
+    return facts
+
+
+def built(out: Path, model: str, number: int) -> dict[str, Any]:
+    """Make the folder of a simulation, and return facts about it."""
+    paths = sorted((out / "sketches" / model).glob("*"))
+    if not paths:
+        raise SystemExit(f"no sketches in {out}: run this without --many first")
+    sketches = [Sketch.load(path) for path in paths]
     longest = max(len(one.fine) + len(one.coarse) for one in sketches)
     noise = np.random.default_rng(0).integers(-12, 13, (longest + 9973, sketches[0].coarse.shape[1]), np.int8)
 
@@ -306,36 +370,35 @@ def simulated(given: argparse.Namespace) -> dict[str, Any]:
 
         return replace(one, coarse=moved(one.coarse), fine=moved(one.fine))
 
-    folder = given.out / f"many-{given.many}"
-    start = time.process_time()
-    if not (folder / "coarse.npy").exists():
-        folder.mkdir(exist_ok=True)
-        Catalogue.write(folder, lambda: map(noisy, range(given.many)))
-    building = time.process_time() - start
-    catalogue, asker = Catalogue.load(folder), load_asker(given.model[0] if given.model else None)
-    question_vectors(asker, ASKED[:1])  # what the first call sets up
-    idle = memory()
-    encoding, searching = [], []
-    for question in ASKED:
-        start = processor_ms()
-        [vector], ids = question_vectors(asker, [question]), asker.qa.ids_of(question)
-        encoding.append(processor_ms() - start)
-        start = processor_ms()
-        catalogue.find(vector, ids, 10, weights_of(asker))
-        searching.append(processor_ms() - start)
+    start = processor_ms()
+    opened(out / f"many-{number}", [f"{at:07d}.txt" for at in range(number)], lambda: map(noisy, range(number)))
+    tokens = sum(int(one.counts.sum()) for one in sketches) / len(sketches)
     return {
-        "documents": len(catalogue),
         "real documents": len(sketches),
-        "vectors": len(catalogue.coarse) + len(catalogue.fine),
-        "bytes on disk": catalogue.size,
-        "bytes a document": round(catalogue.size / len(catalogue)),
-        "building, processor s": round(building, 1),
-        "question to vector, processor ms": round(float(np.median(encoding)), 1),
-        "first search, processor ms": round(searching[0], 1),
-        "a search, processor ms": round(float(np.median(searching[1:])), 1),
-        "memory before the first search, MB": idle,
-        "memory after all searches, MB": memory(),
+        "tokens a document": round(tokens),
+        "building, processor s": round((processor_ms() - start) / 1000, 1),
     }
+
+
+def reranked(given: argparse.Namespace) -> dict[str, Any]:
+    """Rank books through a service's POST /v1/rerank, and time it."""
+    asker, texts = load_asker(None), []
+    for one in records(given.data / "books/train.jsonl.xz"):
+        offsets = tokenize_text(one["text"][: 8 * given.tokens], asker.tokenizer).offsets
+        if len(offsets) > given.tokens:
+            texts.append(one["text"][: offsets[given.tokens - 1, 1]])
+        if len(texts) == given.rerank:
+            break
+    seconds = []
+    with TemporaryDirectory() as place, running(Path(place), OMP_NUM_THREADS=str(os.cpu_count())) as service:
+        with httpx.Client(base_url=service.address, timeout=600) as client:
+            for question in ("Who is the captain of the ship?", *ASKED[:3]):
+                start = time.perf_counter()
+                answer = client.post("/v1/rerank", json={"query": question, "documents": texts})
+                seconds.append(round(time.perf_counter() - start, 2))
+                assert answer.status_code == 200 and len(answer.json()["results"]) == len(texts), answer.text
+        peak = service.memory()
+    return {"documents": len(texts), "tokens a document": given.tokens, "seconds": seconds, "memory, MB": peak // 10**6}
 
 
 def processor_ms() -> float:

@@ -1,35 +1,40 @@
-"""Short texts: the product against plain windows, F1 and forward passes per question.
+"""Short texts: the product against plain windows of the same reader, F1 and forward passes per question.
 
-    python benchmarks/short_texts.py --prepared PREPARED [--model FOLDER] --questions 40
+    python -m benchmarks.short_texts --data ../shared/data [--model FOLDER] --questions 60
 
-Plain windows are 512 tokens with the question, 256 apart; one window if the text fits. `PREPARED` is the output folder
-of `shipped_model.prepare`. A forward pass is one window through the whole model: layers are counted by hooks, with the
-share of the model that each call runs.
+The product is `document.ask`, with the rules that turn spans into answers. Plain windows are 512 tokens with the
+question, 256 apart; one window if the text fits. Texts of at most `--longest` tokens, from validation splits; questions
+with an answer. A forward pass is one window through the whole model: layers are counted by hooks, with the share of the
+model that each call runs.
 """
 
 import argparse
 import random
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from shipped_model.compare import some_pages
-from shipped_model.data import Page, load
-from shipped_model.score import load_texts, slice_of
-from shipped_model.ways import ReadByVcc, ReadByWindows
+from benchmarks.verify import document_of
+from shipped_model.prepare import without_yes_no
+from shipped_model.sources import SOURCES
+from shipped_model.ways import ReadByWindows
 from vcc.data.answers import without_overlaps
-from vcc.documents.shipped import SHIPPED, load_asker
-from vcc.qa.windows import Found
+from vcc.data.example import Example
+from vcc.data.features import tokenize_text
+from vcc.documents.document import Document
+from vcc.documents.shipped import load_asker
+from vcc.qa.settings import QaSettings
+from vcc.qa.windows import ChosenPassage
+from vcc.tasks.hotpotqa import MultiHop
 from vcc.tasks.metrics import best_of, word_f1
+from vcc.tasks.squad import Squad
 
-SETS = ("squad", "squadshifts", "nq", "tatqa", "hotpot", "medquad", "timeqa")
-Find = Callable[[Page], Sequence[Sequence[Found]]]
+SETS = ["squad", "squadshifts", "nq", "afriqa", "tatqa", "tweetqa", "qamr", "medquad", "timeqa"]
+SETS += ["fairytaleqa", "hotpotqa"]
+Said = Callable[[Document, str], str]
 
 
 class Passes:
@@ -49,39 +54,66 @@ class Passes:
         return self.rows / len(self.layers)
 
 
+def examples_of(name: str, data: str) -> list[Example]:
+    """The answerable questions of a validation split."""
+    if name == "squad":
+        found = list(Squad(half="second").load("validation", data))
+    elif name == "hotpotqa":
+        told = MultiHop("hotpotqa").load("validation", data)
+        found = [without_yes_no(one) for one in told if one.answers[0].lower() not in ("yes", "no")]
+    else:
+        found = next(source for source in SOURCES if source.name == name).load("validation", data)
+    return [one for one in found if one.answers]
+
+
+def by_windows(document: Document, question: str) -> str:
+    """The best span of all windows, as it stands."""
+    qa = document.asker().qa
+    tokens, asked = tokenize_text(document.text, qa.tokenizer), qa.ids_of(question)
+    plain = ReadByWindows(qa.windows)
+    size = plain.room(asked)
+    chosen = [ChosenPassage(0, start) for start in plain.starts(len(tokens.ids), size)]
+    [found] = qa.windows.look(tokens.ids, [asked], chosen, [size], QaSettings().candidates)
+    best = without_overlaps(found, 1)[0]
+    return document.text[int(tokens.offsets[best.first, 0]) : int(tokens.offsets[best.last, 1])]
+
+
+def by_product(document: Document, question: str) -> str:
+    return next((answer.text for answer in document.ask(question, 1, 0.0)), "")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--prepared", type=Path, required=True)
-    parser.add_argument("--model", default=str(SHIPPED))
-    parser.add_argument("--questions", type=int, default=40, help="of each set")
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--model")
+    parser.add_argument("--questions", type=int, default=60, help="of each set")
     parser.add_argument("--longest", type=int, default=1536, help="tokens of a text")
     parser.add_argument("--sets", nargs="+", default=SETS)
     given = parser.parse_args()
-    qa = load_asker(given.model).qa
-    data, texts = load(given.prepared / "tokens.npz.xz"), load_texts(given.prepared)
-    passes = Passes(qa.model)
-    ways: dict[str, Find] = {"product": ReadByVcc(qa).find, "windows": ReadByWindows(qa.windows).find}
-    print(
-        "| set | questions | tokens | F1: product | windows | passes: product | windows | seconds: product | windows |"
-    )
+    asker = load_asker(given.model)
+    passes = Passes(asker.model)
+    ways: dict[str, Said] = {"product": by_product, "windows": by_windows}
+    print("| set | questions | tokens | F1: product | windows | passes: product | windows | s: product | windows |")
     print("|---" * 9 + "|")
     for name in given.sets:
-        units = [unit for unit in data.units[f"{name}_validation"] if len(unit.ids) <= given.longest]
-        pages = some_pages(units, given.questions, random.Random(4))
-        asked = sum(len(page.questions) for page in pages)
+        examples = examples_of(name, str(given.data))
+        random.Random(4).shuffle(examples)
+        kept: list[tuple[Example, Document, int]] = []
+        for example in examples:
+            length = len(tokenize_text(example.document, asker.tokenizer).ids)
+            if length <= given.longest and len(kept) < given.questions:
+                document = document_of(name, example.document)
+                document.model = given.model
+                kept.append((example, document, length))
         cells: dict[str, tuple[float, float, float]] = {}
-        for way, find in ways.items():
-            before, start, f1s = passes.whole, time.perf_counter(), []
-            for page in pages:
-                for question, found in zip(page.questions, find(page), strict=True):
-                    best = without_overlaps(found, 1)[0]
-                    record, text, _ = texts[name][question.number]
-                    f1s.append(best_of(word_f1, slice_of(text, best.first, best.last), record["answers"]))
-            seconds = (time.perf_counter() - start) / asked
-            cells[way] = 100 * sum(f1s) / len(f1s), (passes.whole - before) / asked, seconds
-        tokens = sum(len(page.ids) for page in pages) // len(pages)
+        for way, said in ways.items():
+            before, start = passes.whole, time.perf_counter()
+            f1s = [best_of(word_f1, said(document, one.question), one.answers) for one, document, _ in kept]
+            seconds = (time.perf_counter() - start) / len(kept)
+            cells[way] = 100 * sum(f1s) / len(f1s), (passes.whole - before) / len(kept), seconds
+        tokens = sum(length for *_, length in kept) // len(kept)
         numbers = [f"{cells[way][i]:.{digits}f}" for i, digits in ((0, 1), (1, 2), (2, 2)) for way in ways]
-        print(f"| {name} | {asked} | {tokens} | " + " | ".join(numbers) + " |", flush=True)
+        print(f"| {name} | {len(kept)} | {tokens} | " + " | ".join(numbers) + " |", flush=True)
 
 
 if __name__ == "__main__":

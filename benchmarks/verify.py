@@ -21,7 +21,7 @@ from typing import Any
 from vcc.documents.document import Document
 from vcc.documents.quotes import find_quote
 from vcc.documents.text import Text, join_pieces, sentence_ends
-from vcc.documents.verify import verdict_on
+from vcc.documents.verify import Verdict, verdict_on
 
 NAME = re.compile(r"(?<=[a-z] )(?:[A-Z][a-z]{2,}|[A-Z]{3,})\b")
 SUM = re.compile(r"[$€£] ?\d[\d,]*(?:\.\d+)?")
@@ -127,7 +127,7 @@ def nli(data: Path, documents: int, model: str | None) -> None:
         confused[gold, found.verdict] += 1
         print(f"\r{number} statements", end="", file=sys.stderr, flush=True)
         if gold != "not found":
-            scores.append(overlap(row, found.passage, document))
+            scores.append(overlap(row, found))
     print(f"accuracy {100 * right / number:.1f} ({number} statements, {len(kept)} documents)")
     print(f"evidence F1 {100 * sum(scores) / max(len(scores), 1):.1f} ({len(scores)} statements)")
     print({f"{gold} -> {said}": count for (gold, said), count in sorted(confused.items())})
@@ -139,15 +139,13 @@ def join_whole(text: str) -> Any:
     return (Part("", 0, len(text)),)
 
 
-def overlap(row: dict[str, Any], passage: Any, document: Document) -> float:
-    """F1 of characters between the evidence and the sentences around the passage."""
-    if passage is None:
-        return 0.0
+def overlap(row: dict[str, Any], found: Verdict) -> float:
+    """F1 of characters between ContractNLI's evidence and the passages."""
     gold = {c for a, words in zip(row["answer_starts"], row["answers"], strict=True) for c in range(a, a + len(words))}
-    first, last = document.sentence_around(passage.start, passage.end)
-    found = set(range(first, last))
-    both = len(gold & found)
-    return 2 * both / (len(gold) + len(found)) if both else 0.0
+    passages = [] if found.passage is None else [found.passage, *found.also]
+    shown = {c for passage in passages for c in range(passage.start, passage.end)}
+    both = len(gold & shown)
+    return 2 * both / (len(gold) + len(shown)) if both else 0.0
 
 
 def parsed() -> argparse.Namespace:

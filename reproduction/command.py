@@ -9,6 +9,7 @@ from rich.console import Console
 from reproduction.experiment import Scale, Workspace, plan, run_steps, unique
 from reproduction.registry import EXPERIMENTS
 from reproduction.report import write
+from reproduction.small.parts import cut_into_parts
 from reproduction.small.settings import Small, settle
 from vcc.errors import UsageError
 
@@ -24,6 +25,9 @@ def reproduce(
     t5: Annotated[str, "T5 to start from, a folder or hub name; a folder with its vocabulary alone: train one"] = "",
     text: Annotated[str, "corpus of continued pretraining at paper scale (default: a copy of The Pile)"] = "",
     pack: Annotated[bool, "only pack --data and --model (or --t5) into OUT/packed, for another machine"] = False,
+    pack_parts: Annotated[
+        bool, "also cut OUT/packed into OUT/parts of at most 40 MiB; cat parts/part-* | tar -x"
+    ] = False,
     pack_megabytes: Annotated[float, "text in the pack, a million tokens each"] = 80.0,
     **given: Annotated[Any, Small],
 ) -> None:
@@ -49,6 +53,10 @@ def reproduce(
             experiment.pack(place, pack_megabytes)
         size = sum(file.stat().st_size for file in place.packed.rglob("*") if file.is_file()) / 2**20
         console.print(f"{place.packed}: {size:.1f} MiB", markup=False)
+        if pack_parts:
+            console.print(
+                f"{len(cut_into_parts(place.packed))} parts in {place.packed.with_name('parts')}", markup=False
+            )
         return
     steps = unique(step for experiment in experiments for step in experiment.steps(place))
     for experiment in experiments:

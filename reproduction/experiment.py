@@ -13,10 +13,11 @@ from typing import Literal
 from reproduction.report import Report
 from reproduction.small.layout import SmallLayout
 from reproduction.small.pack import pack as pack_small
-from reproduction.small.settings import Small
+from reproduction.small.settings import TABLE1, Small
 from vcc.checkout import ROOT
 from vcc.child_process import OwnProcess
 from vcc.errors import Failure, UsageError
+from vcc.tasks import TASKS
 
 Scale = Literal["small", "paper"]
 MOST_LINES = 60  # of a plan; longer ones are summarised by kind
@@ -80,7 +81,22 @@ class Experiment(ABC):
     def pack(self, at: Workspace, megabytes: float) -> Path:
         """Pack data and weights into one folder for another machine, with at most `megabytes` of compressed text."""
         assert at.data is not None
-        return pack_small(Path(at.data), given(at.model, "--model"), at.packed, at.small.tasks, megabytes)
+        return pack_small(Path(at.data), given(at.model, "--model"), at.packed, questions_of(at.small), megabytes)
+
+
+def questions_of(small: Small) -> tuple[str, ...]:
+    """Those of --tasks that have questions to answer: names of other experiments are ignored."""
+    known = [task for task in small.tasks if task in TABLE1 or (task in TASKS and TASKS[task]().heads[0] != "text")]
+    return tuple(known) or TABLE1
+
+
+def chosen_models(at: Workspace, known: Iterable[str], whose: str) -> list[str]:
+    """Those of --models that an experiment knows; names of others are ignored, unless all are. Empty: no names."""
+    known = list(known)
+    found = [name for name in at.small.models if name in known]
+    if at.small.models and not found:
+        raise UsageError(f"--models {','.join(at.small.models)}: {whose} has {', '.join(known)}")
+    return found
 
 
 def given(name: str, option: str) -> str:

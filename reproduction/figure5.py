@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from reproduction.experiment import Experiment, ProcessStep, Workspace, unique
+from reproduction.experiment import Experiment, ProcessStep, Workspace, chosen_models, unique
 from reproduction.paper_tables import picture_of, table_of
 from reproduction.protocol import PaperCell, cell_steps
 from reproduction.report import Report
 from reproduction.small import reports, steps
 from reproduction.small.steps import Setting
-from reproduction.small.variants import variant
+from reproduction.small.variants import VARIANTS, variant
 from vcc.errors import UsageError
 from vcc.tasks.paper import RESULTS, Compression
 
@@ -50,7 +50,7 @@ class Figure5(Experiment):
         """The compared models; a variant uses the settings of its kind."""
         chosen = tuple(
             replace(setting, model=model)
-            for model in at.small.models
+            for model in chosen_models(at, VARIANTS, self.name)
             for setting in self.settings
             if variant(setting.model).kind == variant(model).kind
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from reproduction.a5 import AppendixA5
 from reproduction.cuad import CuadTest
 from reproduction.experiment import Experiment
 from reproduction.figure1 import Figure1
@@ -25,6 +26,7 @@ EXPERIMENTS: dict[str, Callable[[], Experiment]] = {
     "figure1": Figure1,
     "figure5": Figure5,
     "figure8": Figure8,
+    "a5": AppendixA5,
     "cuad": CuadTest,
     "tasks": Tasks,
 }

@@ -1,10 +1,13 @@
 """Table 1: encoders at 4K tokens."""
 
-from reproduction.experiment import Experiment, ProcessStep, Workspace
+from collections.abc import Sequence
+from dataclasses import replace
+
+from reproduction.experiment import Experiment, ProcessStep, Workspace, chosen_models, questions_of
 from reproduction.paper_tables import picture_of, steps_of, table_of
 from reproduction.report import Report
 from reproduction.small import reports, steps
-from reproduction.small.variants import TABLE
+from reproduction.small.variants import TABLE, VARIANTS
 from vcc.tasks.paper import RESULTS
 
 PAPER = tuple(result for result in RESULTS if result.head != "text" and result.method != "VCC-150k")
@@ -22,7 +25,13 @@ class Table1(Experiment):
     models = TABLE  # --models adds those of `VARIANTS` that each change one thing
 
     def steps(self, at: Workspace) -> list[ProcessStep]:
-        return steps_of(PAPER, at) if at.scale == "paper" else steps.comparison(at, self.models)
+        return steps_of(PAPER, at) if at.scale == "paper" else steps.comparison(self.questions(at), self.models_of(at))
+
+    def models_of(self, at: Workspace) -> Sequence[str]:
+        return chosen_models(at, VARIANTS, self.name) or self.models
+
+    def questions(self, at: Workspace) -> Workspace:
+        return replace(at, small=replace(at.small, tasks=questions_of(at.small)))
 
     def report(self, at: Workspace) -> Report:
         paper = table_of("The paper's table", PAPER, at)
@@ -30,7 +39,8 @@ class Table1(Experiment):
         if at.scale == "paper":
             picture = picture_of("WikiHop", hops, "accuracy", at)
             return Report(self.name, self.title, self.claim, (paper,), (picture,))
-        tables = (*reports.comparison(at, self.models), paper)
+        at, models = self.questions(at), self.models_of(at)
+        tables = (*reports.comparison(at, models), paper)
         paper_hops = picture_of("WikiHop, the paper", hops, "accuracy", at)
-        pictures = (reports.by_time(at, self.models), reports.perplexities(at, self.models), paper_hops)
+        pictures = (reports.by_time(at, models), reports.perplexities(at, models), paper_hops)
         return Report(self.name, self.title, self.claim, tables, pictures, (reports.scale_of(at.small),))

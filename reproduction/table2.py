@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from reproduction.experiment import Experiment, ProcessStep, Workspace, given
+from reproduction.experiment import Experiment, ProcessStep, Workspace, chosen_models, given
 from reproduction.paper_tables import picture_of, steps_of, table_of
 from reproduction.report import Report, ReportTable, Value, interval
 from reproduction.small import reports, write_steps
 from reproduction.small.layout import CURVE, T5
 from reproduction.small.pack import pack_for_t5
 from reproduction.small.writers import WRITERS
-from vcc.errors import UsageError
 from vcc.tasks import TASKS
 from vcc.tasks.paper import RESULTS, Result
 
@@ -39,11 +38,7 @@ class Table2(Experiment):
         return pack_for_t5(Path(at.data), given(at.t5, "--t5"), at.packed, wanted, megabytes)
 
     def models_of(self, at: Workspace) -> list[str]:
-        """Those of --models; names of other tables are ignored."""
-        chosen = [name for name in WRITERS if name in at.small.models]
-        if at.small.models and not chosen:
-            raise UsageError(f"--models {','.join(at.small.models)}: {self.name} has {', '.join(WRITERS)}")
-        return chosen or list(WRITERS)
+        return chosen_models(at, WRITERS, self.name) or list(WRITERS)
 
     def tasks_of(self, at: Workspace) -> list[str]:
         """Those of --tasks, likewise."""

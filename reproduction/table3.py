@@ -1,10 +1,10 @@
 """Table 3: does reading more help?"""
 
-from reproduction.experiment import Experiment, ProcessStep, Workspace
+from reproduction.experiment import Experiment, ProcessStep, Workspace, chosen_models
 from reproduction.paper_tables import steps_of, table_of
 from reproduction.report import Picture, Point, Report
 from reproduction.small import reports, steps
-from reproduction.small.variants import reads, variant
+from reproduction.small.variants import VARIANTS, reads, variant
 from vcc.tasks.paper import RESULTS
 
 PAPER = tuple(result for result in RESULTS if result.task == "narrative_qa" and result.compression)
@@ -38,7 +38,7 @@ class Table3(Experiment):
             most = reads(model, small.length, small.short)
             return wanted if variant(model).kind in LONGER else [n for n in wanted if n <= most]
 
-        return {model: readable(model) for model in small.models or MODELS}
+        return {model: readable(model) for model in chosen_models(at, VARIANTS, self.name) or MODELS}
 
     def report(self, at: Workspace) -> Report:
         points = tuple(Point("VCC-T5", r.length, dict(r.scores)["f1"], paper=True) for r in PAPER)

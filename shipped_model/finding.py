@@ -18,7 +18,6 @@ from reproduction.loop import half_precision
 from shipped_model.data import Ints, TokenQuestion, Unit
 from vcc.core.score import SHARPNESS
 from vcc.core.tree import SegmentTree, siblings
-from vcc.encode import in_windows
 from vcc.qa.model import QaModel
 
 PAIRS = 320  # in a step: each passage is a negative for all other questions
@@ -104,9 +103,7 @@ def finding_loss(qa: QaModel, pairs: Pairs) -> Tensor:
     """-log P(the question's own document) among all of the batch, by the best node of each, at both coarse scales."""
     with half_precision(qa.device):
         tree = qa.read(pairs.passages)
-        vips = in_windows(qa.host, qa.vips(pairs.questions), qa.config.resolved(qa.host.num_layers))
-    asking = (vips.counts > 0).to(torch.float32)
-    questions = normalize((vips.hidden.float() * asking[..., None]).sum(1), dim=1)  # (N, D)
+        questions = qa.question_vectors(pairs.questions)  # (N, D)
     owners = pairs.owners.to(questions.device)
     same = owners[:, None] == owners[None, :]
     same.fill_diagonal_(False)  # another passage of the same document is neither right nor wrong
@@ -141,9 +138,7 @@ def recall(qa: QaModel, units: Sequence[Unit]) -> float:
     tables = [(torch.cat(some), torch.tensor(of, device=qa.device)) for some, of in zip(nodes, owners, strict=True)]
     for first in range(0, len(asked), 256):
         batch = asked[first : first + 256]
-        vips = in_windows(qa.host, qa.vips([ids for _, ids in batch]), qa.config.resolved(qa.host.num_layers))
-        asking = (vips.counts > 0).to(torch.float32)
-        questions = normalize((vips.hidden.float() * asking[..., None]).sum(1), dim=1)
+        questions = qa.question_vectors([ids for _, ids in batch])
         scores = torch.zeros(len(batch), len(units), device=qa.device)
         for vectors, of in tables:
             best = torch.full_like(scores, -1.0)

@@ -42,6 +42,7 @@ from vcc.files import one_at_a_time
 from vcc.hosts.forward.wrapped import Wrapped
 from vcc.qa.model import QaModel
 from vcc.qa.settings import QaSettings, keep_settings, load_settings
+from vcc.qa.verdicts import load_head
 from vcc.qa.windows import WindowReader
 
 COMPRESSED = vcc.VccConfig(scales=(128, 16, 1), budget=(128, 32), vip_window="own", explore=0.0, dense_below=513)
@@ -116,7 +117,8 @@ def train(options: TrainOptions) -> None:
         if extra.head is not None:
             verdicts.save_head(extra.head, out / name)
             statements = data.units.get("verdicts_validation", ())
-            note["verdict_accuracy"] = verdicts.accuracy(way.model, extra.head, statements, Frame.of(tokenizer))
+            reader = way.qa.windows if isinstance(way, ReadByVcc) else way.windows
+            note["verdict_accuracy"] = verdicts.accuracy(reader, extra.head, statements)
         if options.finding and isinstance(way, ReadByVcc):
             note["found_first"] = finding.recall(way.qa, data.units["squad_validation"])
     if options.examples:
@@ -187,7 +189,8 @@ class ExtraLessons:
 def extra_lessons(way: Way, data: TokenSets, options: TrainOptions, frame: Frame) -> ExtraLessons:
     head, workers = None, min(options.workers, 2)
     if options.verdicts:
-        head = verdicts.load_head(way.model, options.model) if options.model else verdicts.new_head(way.model)
+        head = load_head(options.model, way.model) if options.model else None
+        head = head or verdicts.new_head(way.model)
     return ExtraLessons(
         finding.stream(data.units, workers) if options.finding else None,
         verdicts.stream(data.units, frame, workers) if options.verdicts else None,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -21,8 +21,8 @@ from reproduction.loop import half_precision
 from shipped_model.data import ABSENT, CONTRADICTED, SENTENCE_END, SUPPORTED, Ints, TokenQuestion, Unit
 from shipped_model.practice import SIZE, around_answer, rounded
 from vcc.data.features import Frame
-from vcc.qa.verdicts import FILE
-from vcc.qa.windows import batch
+from vcc.qa.verdicts import FILE, judge, window_states
+from vcc.qa.windows import WindowReader, batch
 
 HYPOTHESES = "verdicts_train"
 PARAGRAPHS = ("squad11_train", "nq_train", "afriqa_train", "squadshifts_train", "qamr_train")
@@ -146,7 +146,7 @@ def stream(units: Mapping[str, Sequence[Unit]], frame: Frame, workers: int) -> I
 
 
 def new_head(model: Any) -> nn.Linear:
-    """A head for the model's CLS state, or the one saved in `folder`."""
+    """A head for the model's CLS state, before any training."""
     head = nn.Linear(model.config.hidden_size, len(KINDS))
     nn.init.normal_(head.weight, std=0.02)
     nn.init.zeros_(head.bias)
@@ -157,39 +157,19 @@ def save_head(head: nn.Linear, folder: Path) -> None:
     save_file({name: value.detach().half().cpu() for name, value in head.state_dict().items()}, folder / FILE)
 
 
-def load_head(model: Any, folder: Path) -> nn.Linear:
-    head = new_head(model)
-    if (folder / FILE).is_file():
-        head.load_state_dict({name: value.float() for name, value in load_file(folder / FILE).items()})
-    return head
-
-
-def verdict_logits(model: Any, head: nn.Linear, ids: Tensor, mask: Tensor, types: Tensor) -> Tensor:
-    """(W, 3) in the order of KINDS."""
-    states = model.base_model(input_ids=ids, attention_mask=mask, token_type_ids=types).last_hidden_state
-    return head(states[:, 0].float())
-
-
 def verdict_loss(model: Any, head: nn.Linear, given: Judgements) -> Tensor:
-    ids, mask, types, verdicts = (part.to(model.device, non_blocking=True) for part in given)
     with half_precision(model.device):
-        logits = verdict_logits(model, head, ids, mask, types)
-    return nn.functional.cross_entropy(logits.float(), verdicts)
+        logits = head(window_states(model, given)[:, 0].float())
+    return nn.functional.cross_entropy(logits.float(), given.verdicts.to(model.device))
 
 
-@torch.no_grad()
-def accuracy(model: Any, head: nn.Linear, units: Sequence[Unit], frame: Frame) -> float:
-    """Accuracy of statements on whole documents, in percent: the window least likely to be silent decides."""
-    right, number = 0, 0
-    for unit in units:
-        for question in unit.questions:
-            room = SIZE - 3 - len(question.ids)
-            starts = range(0, max(len(unit.ids) - room, 0) + room // 2, room // 2)
-            given = batch([(question.ids, unit.ids[start : start + room]) for start in starts], frame)
-            parts = (part.to(model.device) for part in (given.ids, given.mask, given.types))
-            with half_precision(model.device):
-                chances = verdict_logits(model, head, *parts).float().softmax(1)
-            decisive = chances[chances[:, KINDS.index(ABSENT)].argmin()]
-            right += int(KINDS[int(decisive.argmax())] == question.kind)
-            number += 1
-    return 100 * right / max(number, 1)
+def accuracy(reader: WindowReader, head: nn.Linear, units: Sequence[Unit]) -> float:
+    """Accuracy of statements on whole documents, in percent, judged as the product does."""
+    asked = [(unit, question) for unit in units for question in unit.questions]
+    right = 0
+    for unit, question in asked:
+        with half_precision(reader.model.device):
+            judged = judge(reader, head, unit.ids, question.ids)
+        if judged is not None:
+            right += KINDS[int(np.argmax(judged.chances))] == question.kind
+    return 100 * right / max(len(asked), 1)

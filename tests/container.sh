@@ -17,7 +17,7 @@ for _ in $(seq 60); do
 done
 [ "$state" = healthy ] || { echo "not healthy after two minutes: $state"; exit 1; }
 [ "$(docker exec "$name" id -u)" = 10001 ]
-! docker exec "$name" sh -c 'echo > /opt/vcc/x' 2> /dev/null
+if docker exec "$name" sh -c 'echo > /opt/vcc/x' 2> /dev/null; then echo "the root is not read-only"; exit 1; fi
 address=http://$(docker port "$name" 8756 | head -1)
 id=$(curl -sf -H "X-Api-Key: $token" -F file=@examples/contract.txt "$address/v1/documents?wait=100" |
   python3 -c 'import json, sys; print(json.load(sys.stdin)["id"])')

@@ -193,6 +193,8 @@ def test_a_message_holds_nothing_that_a_terminal_obeys(capsys: pytest.CaptureFix
     assert "\x1b" not in capsys.readouterr().err
     assert run("ask", "no\x1b[2J\x9bsuch\nvcc: forged.txt", "Q") == 2
     assert capsys.readouterr().err == "vcc: no\\x1b[2J\\x9bsuch\\nvcc: forged.txt: no such file\n"
+    assert run("find", "no\nvcc: forged", "Q") == 2
+    assert capsys.readouterr().err == "vcc: no\\nvcc: forged is not a folder: name one\n"
 
 
 def test_a_question_may_stand_after_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -200,6 +202,9 @@ def test_a_question_may_stand_after_an_option(tmp_path: Path, capsys: pytest.Cap
         ["nowhere.txt", "--top", "1", "Q"],
         ["--top", "1", "nowhere.txt", "Q"],
         ["nowhere.txt", "Q", "--json"],
+        ["nowhere.txt", "--json", "Q"],
+        ["--json", "--no-cache", "nowhere.txt", "Q"],
+        ["nowhere.txt", "--json", "false", "Q"],
     ):
         assert run("ask", *line) == 2
         assert "nowhere.txt: no such file" in capsys.readouterr().err

@@ -86,7 +86,18 @@ def test_star_gives_the_public_names_and_dir_shows_them() -> None:
         "compile",
         "compile_seconds",
     ]
-    names += ["encode", "flatten_tree", "join_vips", "pipeline", "read", "read_cut", "review", "split_vips", "unwrap"]
+    names += [
+        "encode",
+        "flatten_tree",
+        "folder",
+        "join_vips",
+        "pipeline",
+        "read",
+        "read_cut",
+        "review",
+        "split_vips",
+        "unwrap",
+    ]
     names += ["wrap", "write_cut"]
     assert sorted(vcc.PUBLIC) == names == sorted(vcc.__all__)
     assert fresh(STAR).strip() == str(names)

@@ -51,8 +51,9 @@ BEFORE = {  # what a page takes for granted
     "ids = question_ids = torch.arange(5, 90)[None]; inputs = {'input_ids': ids}\n",
 }
 SAID = {  # what the output must contain, by page and, for alternatives, by words of the block
-    "tutorials/contract.md": ["New Hampshire", "page 2", "True", "governing_law", "supported"],
+    "tutorials/contract.md": ["New Hampshire", "Governing law, probability", "True", "governing_law", "supported"],
     "tutorials/folder.md": ["New Hampshire", "contract.pdf"],
+    "folders.md": ["New Hampshire", "contract.pdf"],
     "tutorials/encoder.md": ["rows for", "loss", "VccBertForSequenceClassification BertForSequenceClassification"],
     "tutorials/decoder.md": ["TreeReport", "Where are the strings made?"],
     "tutorials/service.md": ["New Hampshire", "page 2", "1 answers", "204"],
@@ -103,7 +104,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "contracts").mkdir()
     for place in ("contract.pdf", "contracts/contract.pdf"):
         (tmp_path / place).write_bytes(pdf_bytes([["A contract."], lines]))
-    (tmp_path / "contract.txt").write_text(f"A contract.\n\n{law}\n")
+    (tmp_path / "examples").mkdir()
+    for place in ("contract.txt", "examples/contract.txt"):
+        (tmp_path / place).write_text(f"A contract.\n\n{law}\n")
     (tmp_path / "questions.yaml").write_text("- Which law governs this agreement?\n")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)

@@ -30,19 +30,20 @@ def longt5_from(
         **{name: getattr(model.config, name) for name in SHARED},
         encoder_attention_type="transient-global", local_radius=local_radius, global_block_size=global_block_size,
     )  # fmt: skip
-    made = LongT5ForConditionalGeneration(config).to(model.dtype)
+    made: Any = LongT5ForConditionalGeneration(config)
+    made.to(model.dtype)
     weights = {longt5_name(name): value for name, value in model.state_dict().items()}
     missing, unexpected = made.load_state_dict(weights, strict=False)
     new = [name for name in missing if "global_" not in name]
     if new or unexpected:
         raise UsageError(f"LongT5 cannot take the weights of this T5: {', '.join([*new, *unexpected])} differ")
-    first: Any = made.encoder.block[0].layer[0]
+    first = made.encoder.block[0].layer[0]
     table = first.TransientGlobalSelfAttention
     with torch.no_grad():
         table.global_relative_attention_bias.weight.copy_(table.relative_attention_bias.weight.mean(0))
         for block in made.encoder.block:
-            norm: Any = block.layer[0].layer_norm.weight  # type: ignore[index,union-attr]
-            attention: Any = block.layer[0].TransientGlobalSelfAttention  # type: ignore[index,union-attr]
+            norm = block.layer[0].layer_norm.weight
+            attention = block.layer[0].TransientGlobalSelfAttention
             attention.global_input_layer_norm.weight.fill_(float(norm.pow(2).mean().sqrt()))
     made.train(model.training)
     return made

@@ -7,8 +7,9 @@ A piece is a run of 16-bit ids, compressed by itself, so all pieces are unpacked
 import hashlib
 import json
 import lzma
+import os
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,8 @@ class PieceWriter:
         self.folder, self.tokens, self.pieces = folder, 0, 0
         self.ends: list[int] = []
         self.waiting: list[NDArray[Any]] = []
+        self.compressing = ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0))))  # while others are tokenized
+        self.writing: list[Future[None]] = []
 
     def add(self, ids: NDArray[Any]) -> None:
         if not len(ids):
@@ -114,15 +117,21 @@ class PieceWriter:
             self.write()
 
     def write(self) -> None:
-        raw = np.concatenate(self.waiting).tobytes()
-        packed = lzma.compress(raw, lzma.FORMAT_XZ, filters=FILTERS)
-        (self.folder / f"piece-{self.pieces:03}.xz").write_bytes(packed)
+        raw, file = np.concatenate(self.waiting).tobytes(), self.folder / f"piece-{self.pieces:03}.xz"
+        self.writing.append(self.compressing.submit(compress, raw, file))
         self.pieces, self.waiting = self.pieces + 1, []
 
     def finish(self) -> None:
         if self.waiting:
             self.write()
+        for one in self.writing:
+            one.result()
+        self.compressing.shutdown()
         np.save(self.folder / ENDS, np.asarray(self.ends, dtype=np.int64))
+
+
+def compress(raw: bytes, file: Path) -> None:
+    file.write_bytes(lzma.compress(raw, lzma.FORMAT_XZ, filters=FILTERS))
 
 
 def unpack_tokens(packed: Path, folder: Path) -> TokenStore:

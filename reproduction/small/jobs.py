@@ -24,14 +24,16 @@ from reproduction.loop import LoopPlan, Trained, half_precision
 from reproduction.small import timing, variants
 from reproduction.small.closing import ClosingBudget
 from reproduction.small.corpus import unpack_tokens
+from reproduction.small.facts import ShuffledHops, add_facts, fact_scores, load_facts, save_facts, with_facts
 from reproduction.small.layout import CURVE, OWN, PRESTART, TOKENS, SmallLayout
 from reproduction.small.learning import MaskedWords, finish, train
 from reproduction.small.opened import WatchingPredictor
 from reproduction.small.pack import DATA, MODEL
 from reproduction.small.questions import QUESTIONS, VIPS, HiddenQuestions, QuestionTokens
 from reproduction.small.settings import Small
+from reproduction.small.small_tasks import HOPS, hop_records, small_task
 from vcc.data.corpus import TokenStore
-from vcc.data.example import Example
+from vcc.data.example import Example, Head
 from vcc.data.features import ExampleTokenizer, Frame
 from vcc.data.pretrain import MaskedLM, PretrainDataset
 from vcc.files import one_at_a_time, write_whole
@@ -171,7 +173,7 @@ def steps_in(layout: SmallLayout, name: str, seconds: float | None, steps: int) 
 def task_of(layout: SmallLayout, task: str) -> Task:
     """Hidden paragraphs are in documents as long as the long models read, in their tokens."""
     if task != "squad_haystack":
-        return TASKS[task]()
+        return small_task(task)
     tokenizer = load.load_tokenizer(layout.packed / MODEL, local=True)
     return counting(TASKS[task](lengths=(layout.small.length,)), tokenizer, "span")
 
@@ -201,18 +203,25 @@ def balanced(found: Sequence[Example], reach: int) -> list[Example]:
 
 
 def training_data(layout: SmallLayout, task: str, tokenizer: Any, length: int) -> Dataset[Any]:
-    """SQuAD from packed ids; other tasks from their texts."""
+    """SQuAD from packed ids; other tasks from their texts; HotpotQA with paragraphs in a new order every time."""
     if task not in FROM_IDS:
-        return TaskExamples(examples(layout, task, "train"), ExampleTokenizer(tokenizer, "span", length))
+        tokenize = ExampleTokenizer(tokenizer, head_of(task), length)
+        if task == HOPS:
+            return ShuffledHops(hop_records("train", str(layout.packed / DATA)), tokenize, layout.small.seed)
+        return TaskExamples(examples(layout, task, "train"), tokenize)
     tokens = QuestionTokens.load(layout.packed / TOKENS / QUESTIONS)
     return HiddenQuestions(tokens, Frame.of(tokenizer), length, layout.small.seed, task == "squad_haystack")
 
 
+def head_of(task: str) -> Head:
+    return small_task(task).heads[0]
+
+
 def answering(
-    layout: SmallLayout, name: str, model: Any, tokenizer: Any, length: int, opening: float = 0.0
+    layout: SmallLayout, name: str, model: Any, tokenizer: Any, length: int, opening: float = 0.0, head: Head = "span"
 ) -> Answering:
     """The objective of a task. Compiled models get batches of one shape."""
-    made = Answering.of(model, tokenizer, "span", length, opening)
+    made = Answering.of(model, tokenizer, head, length, opening if head == "span" else 0.0)
     fixed = replace(made.collator, multiple=length) if layout.small.compile else made.collator
     return replace(made, vips=variants.vip_name(name), collator=fixed)
 
@@ -271,17 +280,24 @@ def tune(layout: SmallLayout, name: str, task: str) -> None:
     tokenizer = load.load_tokenizer(layout.start(chosen.start), local=True)
     if not (folder / CURVE).exists():
         model: Any
+        head = head_of(task)
+        torch.manual_seed(small.seed)  # of a new head
         if small.reader:
-            model = variants.reading(name, layout.reader(chosen.start), length)
+            model = variants.reading(name, layout.reader(chosen.start), length, head=head)
         else:
-            model = variants.loaded(name, layout.answering(name), length)
+            model = variants.loaded(name, layout.answering(name), length, new_head=head != "span", head=head)
         variants.make_fast(name, model, small.device, small.compile, VIPS if task in FROM_IDS else None)
         closing = ClosingBudget(model.vcc, length, chosen.closing) if chosen.closing else None
-        objective = answering(layout, name, model, tokenizer, length, chosen.opening)
+        objective = answering(layout, name, model, tokenizer, length, chosen.opening, head)
+        if task == HOPS:
+            add_facts(model)
+            objective = with_facts(objective)
         data = training_data(layout, task, tokenizer, length)
         steps = steps_in(layout, name, small.tune_seconds, chosen.tune_steps(small.tune_steps))
         plan = LoopPlan(small.tune_rate, steps)
         found = train(model, objective, data, small, plan, folder, closing=closing)
+        if task == HOPS:
+            save_facts(model, folder)
         finish(folder, model, tokenizer, found)
     score(layout, name, task)
 
@@ -297,16 +313,22 @@ def score(
     """Answer with a tuned model, with other settings or at another length than in training."""
     small = layout.small
     reading = length or variants.reads(name, small.length, small.short)
-    model = variants.loaded(name, layout.tuned(name, task), reading, options)
+    head = head_of(task)
+    model = variants.loaded(name, layout.tuned(name, task), reading, options, head=head)
     model.eval().to(small.device)
     tokenizer = load.load_tokenizer(layout.tuned(name, task), local=True)
     held_out = examples(layout, task, "validation")
-    predictor = Predictor.of(task_of(layout, task), "span", model, tokenizer, reading, min(small.at_once, 32))
+    predictor = Predictor.of(task_of(layout, task), head, model, tokenizer, reading, min(small.at_once, 32))
     objective = replace(predictor.answering, vips=variants.vip_name(name))
     predictor = WatchingPredictor.watching(replace(predictor, answering=objective))
     with half_precision(small.device):
         predictions, report, _ = predictor.answer_all(held_out)
-    metrics = predictor.task.metrics(predictions, held_out)
+        metrics = predictor.task.metrics(predictions, held_out)
+        if task == HOPS:
+            load_facts(model, layout.tuned(name, task))
+            records = hop_records("validation", str(layout.packed / DATA))[: small.examples]
+            model.to(small.device)
+            metrics |= fact_scores(model, with_facts(objective), predictor.tokenize, records, 32, small.device)
     cut = {"cut_examples": report.cut_examples, "cut_answers": report.cut_answers}
     found = {"model": name, "task": task, "setting": setting, "length": reading, "examples": len(held_out)}
     file = layout.scores(name, task, setting, length)

@@ -8,6 +8,7 @@ from reproduction.small.settings import Small
 CURVE = "curve.json"  # written last: it exists when the training is done
 START, PRESTART = "start", "prestart"  # the common checkpoints: of the packed weights, and pre-norm
 T5 = "t5"  # the common encoder-decoder
+DECODER = "decoder"  # the common causal decoder
 TOKENS, T5_TOKENS = "tokens", "t5-tokens"  # the text, by tokenizer
 OWN = "own"  # the setting that a model was tuned with
 

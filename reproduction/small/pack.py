@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModel, AutoModelForSeq2SeqLM, T5TokenizerFast
+from transformers import AutoModel, AutoModelForSeq2SeqLM, T5Tokenizer
 
 from reproduction.small.corpus import pack_tokens
 from reproduction.small.layout import T5, T5_TOKENS, TOKENS
 from reproduction.small.questions import QUESTIONS, QuestionTokens
+from reproduction.small.small_tasks import CHOICES, HOPS, MORE_HOPS
 from reproduction.small.summaries import SummaryTokens
 from reproduction.small.writers import small_t5
 from vcc.data.records import find_split
@@ -19,7 +20,7 @@ from vcc.hosts import load
 from vcc.tasks import TASKS
 from vcc.tasks.squad import Squad
 
-SETS = {"squad_haystack": "squad"}  # the folder of a task, where it has another name
+SETS = {"squad_haystack": ("squad",), CHOICES: ("fairytaleqa",), HOPS: (HOPS, *MORE_HOPS)}  # the folders of a task
 LARGER = {("squad", "train"): "squad11"}  # splits that another folder has more of
 MODEL, DATA = "start", "data"
 VOCABULARY, WEIGHTS = "spiece.model", "*.safetensors"
@@ -33,7 +34,8 @@ def pack(data: Path, model: str, out: Path, tasks: Sequence[str], megabytes: flo
     network, _ = load.load_model(model, AutoModel, new_head=True)
     network.to(torch.float16).save_pretrained(out / MODEL)
     load.load_tokenizer(model).save_pretrained(out / MODEL)
-    for name in dict.fromkeys(["squad", *(SETS.get(task, task) for task in tasks)]):  # all learn to answer on the first
+    wanted = [name for task in tasks for name in SETS.get(task, (task,))]
+    for name in dict.fromkeys(["squad", *wanted]):  # all learn to answer on the first
         copy_set(data, name, out)
     tokenizer = load.load_tokenizer(model)
     pack_tokens(data, tokenizer, out / TOKENS, round(megabytes * 1e6))
@@ -48,7 +50,7 @@ def pack_for_t5(data: Path, t5: str, out: Path, tasks: Sequence[str], megabytes:
     (out / T5).mkdir(parents=True, exist_ok=True)
     folder = Path(t5)
     bare = (folder / VOCABULARY).is_file() and not (folder / "tokenizer.json").is_file()
-    tokenizer: Any = T5TokenizerFast.from_pretrained(folder) if bare else load.load_tokenizer(t5)
+    tokenizer: Any = T5Tokenizer.from_pretrained(folder) if bare else load.load_tokenizer(t5)
     tokenizer.save_pretrained(out / T5)
     if folder.is_dir() and not any(folder.glob(WEIGHTS)):
         known = (folder / "config.json").is_file()
@@ -81,8 +83,12 @@ def check_folder(data: Path) -> None:
 
 def copy_set(data: Path, name: str, out: Path) -> None:
     """Copy the training and validation splits of a set, and its documents."""
+    if name in MORE_HOPS and not (data / name).is_dir():
+        return
     (out / DATA / name).mkdir(parents=True, exist_ok=True)
     for split in ("train", "validation"):
+        if name in MORE_HOPS and not any((data / name).glob(f"{split}*")):
+            continue
         larger = LARGER.get((name, split), name)
         file = find_split(data, larger if (data / larger).is_dir() else name, split)
         shutil.copy(file, out / DATA / name / f"{split}{''.join(file.suffixes[-2:])}")

@@ -9,9 +9,9 @@ from reproduction.experiment import Workspace
 from reproduction.report import Picture, Point, ReportTable, interval
 from reproduction.small.layout import CURVE, OWN
 from reproduction.small.settings import Small
+from reproduction.small.small_tasks import FACT_F1, small_task
 from reproduction.small.steps import Setting
 from reproduction.small.variants import VARIANTS, reads
-from vcc.tasks import TASKS
 
 TIMES = ("forward_ms_one", "forward_ms_each", "forward_gpu_ms_each", "training_ms_each", "training_gpu_ms_each")
 
@@ -21,7 +21,12 @@ def read(file: Path) -> Any:
 
 
 def metric(task: str) -> str:
-    return TASKS[task]().metric_names[0]
+    return small_task(task).metric_names[0]
+
+
+def shown(task: str) -> list[str]:
+    """The metrics of a task in the table."""
+    return [name for i, name in enumerate(small_task(task).metric_names) if i == 0 or name == FACT_F1]
 
 
 def accuracy(at: Workspace, model: str, task: str, setting: str = OWN, length: int | None = None) -> dict[str, float]:
@@ -31,7 +36,7 @@ def accuracy(at: Workspace, model: str, task: str, setting: str = OWN, length: i
     if len(found) < 2:
         return found[0] if found else {}
     means: dict[str, float] = {}
-    for name in (name for name in TASKS[task]().metric_names if name in found[0]):
+    for name in (name for name in small_task(task).metric_names if name in found[0]):
         values = [one[name] for one in found]
         means |= {name: sum(values) / len(values), f"{name}_low": min(values), f"{name}_high": max(values)}
     return means
@@ -69,13 +74,12 @@ def curve(at: Workspace, model: str) -> list[dict[str, float]]:
 
 
 def seen(at: Workspace, models: Sequence[str]) -> list[str]:
-    """The chosen models, by default these, and others trained in the same folder."""
-    chosen = at.small.models or models
+    """These models, and others trained in the same folder."""
 
     def scored(name: str) -> bool:
         return any(at.layout.scores(name, task).exists() for task in at.small.tasks)
 
-    return [name for name in VARIANTS if name in chosen or curve(at, name) or scored(name)]
+    return [name for name in VARIANTS if name in models or curve(at, name) or scored(name)]
 
 
 def comparison(at: Workspace, models: Sequence[str]) -> tuple[ReportTable, ...]:
@@ -85,7 +89,7 @@ def comparison(at: Workspace, models: Sequence[str]) -> tuple[ReportTable, ...]:
     for model in models:
         learned = curve(at, model)
         words = [f"{point['log_perplexity']:.3f}" for point in (learned[:1] + learned[-1:] if learned else [])]
-        scores = [interval(accuracy(at, model, task), metric(task)) for task in tasks]
+        scores = [interval(accuracy(at, model, task), name) for task in tasks for name in shown(task)]
         took = times(at, model)
         length = reads(model, at.small.length, at.small.short)
         speed = [took.get(name) for name in TIMES]
@@ -95,12 +99,13 @@ def comparison(at: Workspace, models: Sequence[str]) -> tuple[ReportTable, ...]:
         spent += [gpu_seconds(at, model, at.layout.tuned(model, task)) for task in tasks]
         steps = [read(at.layout.tuned(model, task) / CURVE) for task in tasks]
         taken = " ".join(f"{one['steps']:,}" for one in steps if one)
-        shown = (ceiling(at, model), *scores, opened(at, model, tasks[0]), taken, *spent)
-        rows.append((model, f"{length:,}", " → ".join(words), *shown, *ms, f"{memory:.2f}" if memory else None))
+        told_scores = (ceiling(at, model), *scores, opened(at, model, tasks[0]), taken, *spent)
+        rows.append((model, f"{length:,}", " → ".join(words), *told_scores, *ms, f"{memory:.2f}" if memory else None))
     several = f"batch {at.small.at_once}"
     columns = (
         "model", "reads", "log perplexity, before → after", "paragraph alone, f1",
-        *(f"{task} {metric(task)}" for task in tasks), f"{tasks[0]}: answers opened, % by layer", "steps on tasks",
+        *(f"{task} {name}" for task in tasks for name in shown(task)), f"{tasks[0]}: answers opened, % by layer",
+        "steps on tasks",
         "GPU s, pretraining", *(f"GPU s, {task}" for task in tasks),
         "forward ms, one", f"forward ms each, {several}", "the GPU busy",
         f"training ms each, {several}", "the GPU busy", f"training GiB, {several}",

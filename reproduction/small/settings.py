@@ -10,6 +10,7 @@ from vcc.files import write_whole
 from vcc.train.record import FREE, free
 
 FILE = "settings.json"
+TABLE1 = ("squad_haystack", "hotpotqa", "fairytale_choices", "cuad", "fairytaleqa")  # tasks of table 1
 MAY_BE_ZERO = (
     "loaders",
     "seed",
@@ -21,6 +22,7 @@ MAY_BE_ZERO = (
     "compile",
     "time_forward",
     "t5_steps",
+    "decoder_steps",
 )
 
 
@@ -29,7 +31,7 @@ class Small:
     """Options of the small scale. The defaults are for one H200 and about twenty minutes in all."""
 
     models: Annotated[tuple[str, ...], "models to compare (default: the table's)", FREE] = ()
-    tasks: Annotated[tuple[str, ...], "tasks to train and test on", FREE] = ("squad_haystack", "cuad", "fairytaleqa")
+    tasks: Annotated[tuple[str, ...], "tasks to train and test on", FREE] = TABLE1
     length: Annotated[int, "tokens that the long models read"] = 4096
     short: Annotated[int, "tokens that the truncated one reads"] = 512
     start_steps: Annotated[int, "steps on short rows for the common checkpoint"] = 300
@@ -56,6 +58,8 @@ class Small:
     t5_rate: Annotated[float, "peak learning rate of span corruption, for a weight of size 1"] = 1e-2
     write_rate: Annotated[float, "peak learning rate on a task with text to write, likewise"] = 5e-3
     written: Annotated[int, "tokens of a text to write at most, in training and when scored"] = 128
+    decoder_steps: Annotated[int, "steps on short rows for the common decoder, from random weights"] = 2000
+    suffix: Annotated[int, "tokens that a decoder predicts behind its prefix"] = 512
     cell_seconds: Annotated[float, "seconds of each training of the experiment tasks", FREE] = 12.0
     longest: Annotated[int, "most tokens of a document in the experiment tasks", FREE] = 65_536
     together: Annotated[int, "concurrent trainings on the device", FREE] = 2

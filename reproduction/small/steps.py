@@ -108,7 +108,6 @@ def clock(at: Workspace, settings: Sequence[Setting]) -> ProcessStep:
 
 def comparison(at: Workspace, models: Sequence[str]) -> list[ProcessStep]:
     """Everything from the common checkpoint to scores and times."""
-    models = at.small.models or tuple(models)
     repeats = range(at.small.seeds)
     tunings = [tune(at, model, task, repeat) for repeat in repeats for task in at.small.tasks for model in models]
     return [*learning(at, models), *tunings, clock(at, [Setting(model, OWN, {}) for model in models])]

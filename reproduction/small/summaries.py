@@ -44,6 +44,7 @@ class SummaryTokens:
                     known[example.document] = len(known)
                     documents.append(row.input_ids[row.vip_count : -END])
                 vips.append(row.input_ids[: row.vip_count])
+                assert found.target_ids is not None, "the text head gives each answer a target"
                 targets.append(found.target_ids)
                 about.append(known[example.document])
         if not about:

@@ -1,8 +1,10 @@
 """Time and memory of one model, alone on the device."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from reproduction.loop import half_precision
 from vcc.bench.kernels import busiest
@@ -28,20 +30,39 @@ def measure(
     A small model waits for Python more than for the GPU, so the GPU's busy time is reported too.
     """
     place = torch.device(device)
+
+    def loss(given: dict[str, Any]) -> Tensor:
+        output = model(**given)
+        scores = output.start_logits if written is None else output.logits
+        return scores.float().pow(2).mean()
+
+    def given(batch: int) -> dict[str, Any]:
+        return inputs(model, vips, batch, length, place, written)
+
+    return measure_losses(model, given, loss, place, [at_once] if several else sorted({1, at_once}), modes)
+
+
+def measure_losses(
+    model: Any,
+    inputs_of: Callable[[int], dict[str, Any]],
+    loss_of: Callable[[dict[str, Any]], Tensor],
+    place: torch.device,
+    batches: list[int],
+    modes: tuple[str, ...],
+) -> dict[str, float | None]:
+    """The same for any loss of inputs of a batch size; the last of `batches` is the one of training."""
     model.to(place)
     found: dict[str, float | None] = {}
     for mode in modes:
-        for batch in {at_once} if several else sorted({1, at_once}):
-            given = inputs(model, vips, batch, length, place, written)
+        for batch in batches:
+            given = inputs_of(batch)
             training = mode == "training"
             model.train(training)
 
             def step(given: dict[str, Any] = given, training: bool = training) -> None:
                 model.zero_grad(set_to_none=True)
-                with torch.set_grad_enabled(training), half_precision(device):
-                    output = model(**given)
-                    scores = output.start_logits if written is None else output.logits
-                    loss = scores.float().pow(2).mean()
+                with torch.set_grad_enabled(training), half_precision(place):
+                    loss = loss_of(given)
                 if training:
                     loss.backward()
 
@@ -51,7 +72,7 @@ def measure(
             ms, _ = median_ms(step, place)
             found[f"{mode}_ms_{'one' if batch == 1 else 'each'}"] = ms / batch
             found[f"{mode}_gib_{'one' if batch == 1 else 'several'}"] = peak_gib(place, before)
-            if place.type == "cuda" and batch == at_once:
+            if place.type == "cuda" and batch == batches[-1]:
                 found[f"{mode}_gpu_ms_each"] = sum(kernel.ms for kernel in busiest(step, place)) / batch
     return found
 

@@ -5,20 +5,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForMaskedLM, AutoModelForQuestionAnswering, PreTrainedModel
+from transformers import AutoModelForMaskedLM, PreTrainedModel
 
 from reproduction.baselines.block_models import pattern_of, restore_blocks, use_blocks
 from reproduction.baselines.flex_longformer import use_flex
 from reproduction.baselines.start import KINDS, start_from
 from reproduction.small.layout import PRESTART, START
 from vcc.config import VccConfig
+from vcc.data.example import Head
 from vcc.errors import UsageError
 from vcc.hosts import load
 from vcc.hosts.compiled.compile import compile as compile_vcc
+from vcc.hosts.forward.choices import in_one_sequence
 from vcc.hosts.forward.wrapped import state_of
 from vcc.hosts.wrap import wrap
 from vcc.tasks.paper import paper_recipe
 from vcc.tasks.pretraining import PRETRAININGS
+from vcc.train.objectives import AUTO_CLASSES
 
 Changes = dict[str, Any]
 
@@ -137,11 +140,14 @@ def made(name: str, start: Path, length: int) -> PreTrainedModel:
     return start_from(model, chosen.kind, length, **without_flex(chosen.pretraining))
 
 
-def reading(name: str, start: Path, length: int, options: Changes | None = None) -> PreTrainedModel:
-    """The model with the head for spans, from a dense one: a reader, or the common checkpoint with a new head."""
-    model, _ = load.load_model(start, AutoModelForQuestionAnswering, local=True, new_head=True)
+def reading(
+    name: str, start: Path, length: int, options: Changes | None = None, head: Head = "span"
+) -> PreTrainedModel:
+    """The model with the head of a task, from a dense one: a reader, or the common checkpoint with a new head."""
+    model, _ = load.load_model(start, AUTO_CLASSES[head], local=True, new_head=True)
     chosen = variant(name)
-    return start_from(model, chosen.kind, length, **without_flex({**chosen.answering, **(options or {})}))
+    model = start_from(model, chosen.kind, length, **without_flex({**chosen.answering, **(options or {})}))
+    return in_one_sequence(model) if head == "choice" and chosen.kind != "vcc" else model
 
 
 def without_flex(options: Changes) -> Changes:
@@ -166,17 +172,19 @@ def make_fast(name: str, model: Any, device: str, compile: bool, vips: int | Non
         model.base_model.compile(dynamic=False)
 
 
-def loaded(name: str, folder: Path, length: int, options: Changes | None = None, new_head: bool = False) -> Any:
-    """The model with the head for spans, from a folder; `options` replace its own for answering."""
+def loaded(
+    name: str, folder: Path, length: int, options: Changes | None = None, new_head: bool = False, head: Head = "span"
+) -> Any:
+    """The model with the head of a task, from a folder; `options` replace its own for answering."""
     chosen = variant(name)
     options = without_flex({**chosen.answering, **(options or {})})
     model: Any
     if chosen.kind == "longformer" and "window" in options:
         config = load.load_config(folder, local=True)
         config.attention_window = [options["window"]] * config.num_hidden_layers
-        model = AutoModelForQuestionAnswering.from_pretrained(folder, config=config, local_files_only=True)
+        model = AUTO_CLASSES[head].from_pretrained(folder, config=config, local_files_only=True)
     else:
-        model, _ = load.load_model(folder, AutoModelForQuestionAnswering, local=True, new_head=new_head)
+        model, _ = load.load_model(folder, AUTO_CLASSES[head], local=True, new_head=new_head)
     model = restore_blocks(model)
     if chosen.kind == "vcc":
         return wrap(model, replace(VccConfig.from_dict(model.config.vcc), **options), max_length=length)
@@ -184,8 +192,8 @@ def loaded(name: str, folder: Path, length: int, options: Changes | None = None,
     if pattern is not None:
         use_blocks(model, replace(pattern, **options))
     if chosen.kind == "dense" and length > model.config.max_position_embeddings:
-        return start_from(model, "dense", length)
-    return model
+        model = start_from(model, "dense", length)
+    return in_one_sequence(model) if head == "choice" else model
 
 
 def as_closed(name: str, share: float) -> Changes:

@@ -60,11 +60,13 @@ def writer(name: str) -> Writer:
 
 def small_t5(tokenizer: Any) -> T5Config:
     """A T5 of 37 million parameters, a third of them embeddings. No dropout in pretraining, as in version 1.1."""
-    return T5Config(
+    config = T5Config(
         vocab_size=-(-len(tokenizer) // 128) * 128, d_model=384, d_kv=64, d_ff=1024, num_layers=6, num_decoder_layers=6,
-        num_heads=6, feed_forward_proj="gated-gelu", dropout_rate=0.0, decoder_start_token_id=tokenizer.pad_token_id,
+        num_heads=6, feed_forward_proj="gated-gelu", dropout_rate=0.0,
         pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id,
     )  # fmt: skip
+    config.decoder_start_token_id = tokenizer.pad_token_id
+    return config
 
 
 def started(name: str, start: Path) -> Any:

@@ -180,23 +180,26 @@ def pairs(data: str) -> Labelled:
 
 
 def choices(data: str) -> Labelled:
+    return Labelled(tuple("ABCD"), tuple(item for split in ("train", "test") for item in tale_choices(split, data)))
+
+
+def tale_choices(split: str, data: str) -> list[LabelledText]:
     """The answer among three answers to other questions on the same tale, of the same kind where there are enough."""
     items = []
-    for split in ("train", "test"):
-        by_tale: dict[str, list[Record]] = defaultdict(list)
-        for record in load_records("fairytaleqa", split, data, ""):
-            if record.texts("answers"):
-                by_tale[record.get("doc_id")].append(record)
-        for name, records in sorted(by_tale.items()):
-            draw = random.Random(name)
-            for record in records:
-                wrong = wrong_answers(record, records, draw)
-                if len(wrong) == CHOICES - 1:
-                    label = draw.randrange(CHOICES)
-                    options = (*wrong[:label], record.texts("answers")[0], *wrong[label:])
-                    asked = (record.get("question"), *options)
-                    items.append(LabelledText(name, record.get("document"), split == "test", label, asked))
-    return Labelled(tuple("ABCD"), tuple(items))
+    by_tale: dict[str, list[Record]] = defaultdict(list)
+    for record in load_records("fairytaleqa", split, data, ""):
+        if record.texts("answers"):
+            by_tale[record.get("doc_id")].append(record)
+    for name, records in sorted(by_tale.items()):
+        draw = random.Random(name)
+        for record in records:
+            wrong = wrong_answers(record, records, draw)
+            if len(wrong) == CHOICES - 1:
+                label = draw.randrange(CHOICES)
+                options = (*wrong[:label], record.texts("answers")[0], *wrong[label:])
+                asked = (record.get("question"), *options)
+                items.append(LabelledText(name, record.get("document", "context"), split == "test", label, asked))
+    return items
 
 
 def wrong_answers(record: Record, others: Sequence[Record], draw: random.Random) -> list[str]:

@@ -18,6 +18,7 @@ from vcc.commands.options import call
 from vcc.commands.review import review
 from vcc.commands.see import see
 from vcc.documents.asker import Asker
+from vcc.documents.shipped import loaded
 from vcc.qa.clauses import CLAUSES
 
 
@@ -180,6 +181,7 @@ def test_what_is_asked_wrongly_exits_with_2_and_says_why(
     file: str, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vcc.documents.shipped.SHIPPED", tmp_path / "nowhere")
+    monkeypatch.setattr("vcc.documents.shipped.loaded", loaded.__wrapped__)  # no model that another test has loaded
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "binary.txt").write_bytes(bytes(range(256)) * 4)
     for work, word in (

@@ -1,7 +1,5 @@
 """What `finetune`, `pretrain` and `evaluate` measure is what was asked for, and they say what that is."""
 
-import functools
-import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -11,8 +9,7 @@ import torch
 from transformers import BertConfig, BertModel, RobertaConfig
 
 from tests.train import small
-from vcc.cli import COMMANDS, main
-from vcc.commands.options import call
+from vcc.cli import main
 from vcc.data.example import Example
 from vcc.hosts.forward.wrapped import Wrapped
 from vcc.tasks import TASKS
@@ -162,20 +159,6 @@ def test_the_papers_result_is_that_of_the_same_size_length_and_method() -> None:
     assert scores("roberta", 12, 768, 512, wrapped=False) == ("RoBERTa", "base", 67.6)
     assert scores("longformer", 12, 768, 4096, wrapped=False) == ("Longformer", "base", 74.3)
     assert scores("vcc-bert", 6, 384, 4096) == scores("vcc-roberta", 12, 768, 16384) == ()
-
-
-def test_the_commands_of_the_readme_can_be_typed() -> None:
-    """Every line of its block on training: options that exist, none missing."""
-    text = (Path(__file__).parents[2] / "README.md").read_text()
-    block = text.partition("## Train and evaluate")[2].split("```")[1]
-    lines = [line.partition("#")[0].split() for line in block.splitlines() if line.strip()]
-    assert {"pretrain", "finetune", "evaluate", "tasks", "bench"} <= {name for _, name, *_ in lines}
-    for _, name, *arguments in lines:
-        module, _, function = COMMANDS[name].partition(":")
-        command = getattr(importlib.import_module(module), function)
-        seen: list[dict[str, Any]] = []
-        call(functools.wraps(command)(lambda seen=seen, **given: seen.append(given)), arguments, name)
-        assert seen
 
 
 PIECES = 5  # of a model of two layers: the beginning, a window layer, the tree, a compressed layer, the end

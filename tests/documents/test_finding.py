@@ -168,7 +168,9 @@ def test_relevance_is_that_of_a_catalogue_of_the_texts(asker: Asker) -> None:
     catalogue = Catalogue.of([Sketch.of(index, asker) for index in indexes(asker)])
     [vector], ids = question_vectors(asker, [QUESTION]), asker.qa.ids_of(QUESTION)
     expected = {match.number: match.score for match in catalogue.find(vector, ids, 99, WEIGHTS)}
-    found = relevance(asker, QUESTION, [some[0], "", *some[1:]])
+    steps: list[tuple[int, int]] = []
+    found = relevance(asker, QUESTION, [some[0], "", *some[1:]], lambda *step: steps.append(step))
+    assert steps[-1][1] == len(some), "others get their turn between batches"
     assert found[1] == 0 and relevance(asker, QUESTION, []) == []
     assert [found[0], *found[2:]] == pytest.approx([expected[n] for n in range(len(some))], abs=0.02)
 

@@ -10,6 +10,8 @@ from vcc.qa.clauses import CLAUSES
     ("question", "sentence", "short"),
     [
         ("How much insurance is needed?", "cover of $2,000 a claim and $5,000 a year", "$2,000 a claim and $5,000"),
+        ("How old must one be?", "nine years a citizen, and the age of\nthirty years", "age of\nthirty years"),
+        ("At what age may she vote?", "two years ago, at 18 years of age", "18 years of age"),
         ("What is the price?", "The price is EUR 40, or 12.5 dollars each", "12.5 dollars"),
         ("How much does it cost?", "It costs 20% less than £75 a year", "£75"),
         ("What is her annual salary?", "a salary of 4 percent over 300 dollars", "300 dollars"),

@@ -255,6 +255,13 @@ def test_many_at_once_all_get_their_index(tmp_path: Path) -> None:
     assert [place.name for place in tmp_path.iterdir()] == [path.name]
 
 
+def test_clearing_what_another_process_clears_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    store.get(small_model.document(), small_model.asker())
+    monkeypatch.setattr(store_module, "size_of", lambda path: shutil.rmtree(path) or 0)  # before we remove it
+    assert store.clear() == (1, 0) and store.entries() == []
+
+
 def test_moving_in_gives_up_where_there_is_no_way(tmp_path: Path) -> None:
     (tmp_path / "aside").mkdir()
     with pytest.raises(OSError):

@@ -129,14 +129,20 @@ def file_case(rng: random.Random, place: Path, model: str) -> list[str]:
             make(path)
         (path / f"c{name}.md").write_bytes(content(rng))
     extra = rng.choice([[], ["--json"], ["--top", "1"], ["--html", str(place / "page.html")], ["--no-cache"]])
-    doing = rng.choice(["ask", "ask", "ask", "see", "index"])
+    doing = rng.choice(["ask", "ask", "ask", "see", "index", "find", "extract", "verify"])
     if doing == "index":
         return ["index", str(path), "--model", model]
+    if doing == "extract":
+        schema = place / "schema.json"
+        schema.write_text('{"type": "object", "properties": {"w1": {"type": "string", "format": "date"}}}')
+        return ["extract", str(path), "--schema", str(schema), "--model", model]
+    if doing == "verify" or (doing == "find" and path.is_dir()):
+        return [doing, str(path), "w1 w2 w3 w4.", "--model", model]
     return [
-        doing,
+        "see" if doing == "see" else "ask",
         str(path),
-        *(extra if doing == "ask" or extra != ["--no-cache"] else []),
         "w1 w2 ?",
+        *(extra if doing == "ask" or extra[:1] in ([], ["--top"], ["--html"]) else []),
         "--model",
         model,
     ]
@@ -168,6 +174,9 @@ OPTIONS = {
     "review": ("--top", "--html", "--json", "--max-size"),
     "see": ("--top", "--html", "--png", "--max-nesting"),
     "index": ("--list", "--clear", "--max-size"),
+    "find": ("--top", "--json", "--seconds", "--memory", "--model"),
+    "extract": ("--schema", "--out", "--threshold", "--json", "--max-nesting", "--seconds"),
+    "verify": ("--json", "--no-cache", "--max-size", "--memory"),
     "finetune": ("--examples", "--eval-every", "--eval-examples", "--length", "--clip", "--lr", "--depths",
                  "--lengths", "--train-examples", "--pairs", "--seed", "--task-seed", "--batch-size", "--steps",
                  "--epochs", "--warmup", "--weight-decay", "--keep", "--save-every", "--minutes", "--head", "--scales",
@@ -190,6 +199,9 @@ def line_case(rng: random.Random, place: Path, model: str, encoder: str) -> list
         "review": ["review", str(place / "a.txt"), "--model", model, "--html", str(place / "r.html")],
         "see": ["see", str(place / "a.txt"), "w1", "--model", model],
         "index": ["index"],
+        "find": ["find", str(place), "w1 w2", "--model", model],
+        "extract": ["extract", str(place / "a.txt"), "--model", model],
+        "verify": ["verify", str(place / "a.txt"), "w1 w2 w3 w4.", "--model", model],
         "finetune": ["finetune", "needle", "--model", encoder, "--fresh", "--out", str(place / "run"), "--steps", "1",
                      "--batch-size", "2", "--device", "cpu", "--lengths", "64", "--length", "64", "--examples", "4"],
         "evaluate": ["evaluate", "needle", "--model", encoder, "--fresh", "--device", "cpu", "--lengths", "64",

@@ -13,13 +13,13 @@ import pytest
 from tests.documents import small_model
 from tests.fleet.collections import contracts
 from vcc.cli import main
-from vcc.commands.shared.collection import kept_collection
+from vcc.commands.shared.collection import index_job, store_here
 from vcc.commands.shared.documents import DEFAULT_READ_LIMITS
 from vcc.documents.finding import WEIGHTS, Catalogue, Sketch, question_vectors
 from vcc.documents.formats.read import read_text
 from vcc.documents.shipped import load_asker
 from vcc.errors import UsageError
-from vcc.fleet.collection import Collection
+from vcc.fleet.collection import Collection, collection_folder
 
 QUESTION = "w1 w2 ?"
 
@@ -40,9 +40,13 @@ def texts(folder: Path, number: int) -> Path:
 
 def index(folder: Path, model: str) -> Collection:
     assert main(["index", str(folder), "--model", model]) == 0
-    found = kept_collection(str(folder), model, DEFAULT_READ_LIMITS)
-    assert found is not None
-    return found
+    return kept(folder, model)
+
+
+def kept(folder: Path, model: str) -> Collection:
+    """What the last run has left."""
+    job = index_job(model, DEFAULT_READ_LIMITS, store_here())
+    return Collection(collection_folder(store_here(), str(folder), job))
 
 
 def expected(folder: Path, model: str) -> dict[str, float]:
@@ -97,6 +101,47 @@ def test_find_reads_a_folder_that_was_not_indexed(model: str, tmp_path: Path, ca
     assert main(["find", str(folder), QUESTION, "--top", "0"]) == 2
     assert main(["find", str(folder), " ", "--model", model]) == 2
     assert main(["find", str(folder / "0.txt"), QUESTION, "--model", model]) == 2
+
+
+def test_find_and_ask_follow_files_that_come_and_go(model: str, tmp_path: Path, capsys: Any) -> None:
+    """Without `vcc index`: both read what is new, and forget what is gone."""
+    folder = texts(tmp_path / "in", 3)
+
+    def listed() -> set[str]:
+        assert main(["find", str(folder), QUESTION, "--model", model, "--json"]) == 0
+        return {one["document"] for one in json.loads(capsys.readouterr().out)["documents"]}
+
+    assert listed() == {"0.txt", "1.txt", "2.txt"}
+    (folder / "0.txt").unlink()
+    (folder / "new.txt").write_text(small_model.text(50, 78))
+    assert listed() == {"1.txt", "2.txt", "new.txt"}
+    (folder / "newer.txt").write_text(small_model.text(70, 79))
+    assert main(["ask", str(folder), QUESTION, "--model", model, "--json", "--threshold", "0"]) == 0
+    documents = json.loads(capsys.readouterr().out)["replies"][0]["documents"]
+    assert {one["document"] for one in documents} == {"1.txt", "2.txt", "new.txt", "newer.txt"}
+    assert all(one["answers"] for one in documents), "with threshold 0 every document answers"
+
+
+def test_questions_typed_at_a_prompt_go_to_the_best_documents(
+    model: str, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, typed = texts(tmp_path / "in", 3), iter([QUESTION, "w5 ?", ""])
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", lambda _: next(typed))
+    assert main(["ask", str(folder), "--model", model, "--documents", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert "3 documents. An empty line quits." in shown and shown.count("asked the best 2 of 3 documents") == 2
+
+
+def test_a_folder_in_which_nothing_changed_is_not_gone_through_again(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = texts(tmp_path / "in", 2)
+    (folder / "broken.pdf").write_bytes(b"%PDF-1.4 and no more")
+    [failed] = index(folder, model).failed
+    assert failed.startswith("broken.pdf: ")
+    monkeypatch.setattr("vcc.fleet.collection.run", lambda *_: pytest.fail("the documents were gone through"))
+    assert main(["find", str(folder), QUESTION, "--model", model]) == 0
 
 
 def test_files_that_come_change_and_go_are_followed(
@@ -177,9 +222,7 @@ def test_a_kill_leaves_the_catalogue_of_before_or_the_new_one(
     script = KILLED.format(module=module, name=name, at=at, arguments=["index", str(folder), "--model", model])
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
-    kept = kept_collection(str(folder), model, DEFAULT_READ_LIMITS)
-    assert kept is not None
-    scores = found(kept, model)
+    scores = found(kept(folder, model), model)
     wanted = after if name == "remove_others" else before
     assert scores == pytest.approx(wanted, abs=0.01)
     again = index(folder, model)

@@ -155,6 +155,11 @@ def test_tools_over_http_serve_the_documents_of_the_service(service: Running) ->
     asyncio.run(session())
 
 
+def test_no_stream_stays_open_that_nobody_writes_to(service: Running) -> None:
+    headers = {"authorization": f"Bearer {TOKEN}", "accept": "text/event-stream"}
+    assert httpx.get(f"{service.address}/mcp", headers=headers, timeout=30).status_code == 405
+
+
 @pytest.mark.parametrize("key", ["", "Bearer wrong-token-of-length"])
 def test_mcp_over_http_needs_the_token(service: Running, key: str) -> None:
     headers = {"authorization": key, "accept": "application/json, text/event-stream"}
@@ -259,6 +264,24 @@ def test_find_ranks_the_documents_of_a_folder_and_names_what_it_left_out(folder:
     documents = found.structured_content["documents"]
     assert len(documents) == 2 and documents[0]["relevance"] >= documents[1]["relevance"]
     assert any("broken.pdf" in one for one in found.structured_content["left_out"])
+
+
+def test_find_leaves_out_a_file_that_is_gone_since_it_was_found(
+    tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(2):
+        (tmp_path / f"{number}.txt").write_text(small_model.text(60, number))
+    find = FolderShelf.find
+
+    def found_then_gone(self: FolderShelf, *given: Any) -> Any:
+        found = find(self, *given)
+        Path(found.matches[0][0]).unlink()
+        return found
+
+    monkeypatch.setattr(FolderShelf, "find", found_then_gone)
+    found = talk(in_process(tmp_path, model), lambda client: client.call_tool("find", {"question": QUESTION}))
+    [left] = found.structured_content["documents"]
+    assert Path(left["path"]).exists() and "no such file" in found.structured_content["left_out"][0]
 
 
 def test_find_reads_a_folder_once_and_then_only_what_is_new(

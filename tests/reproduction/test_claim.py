@@ -172,7 +172,7 @@ def test_contracts_of_the_published_test_are_not_packed(tmp_path: Path) -> None:
 
 def test_seeds_and_starts_are_steps_of_their_own(tmp_path: Path) -> None:
     at = Workspace("small", tmp_path, None, "", "", "", replace(SMALL, models=("vcc-all", "vcc-pre")))
-    shown = [step.shown for step in steps.comparison(at, ())]
+    shown = [step.shown for step in steps.comparison(at, at.small.models)]
     assert shown == [
         "small begin", "small prestart", "small time vcc-all own, vcc-pre own",
         "small read start", "small read prestart", "small read start 1", "small read prestart 1",

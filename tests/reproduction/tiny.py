@@ -33,18 +33,34 @@ def model(folder: Path) -> Path:
 
 def data(folder: Path) -> Path:
     for split in ("train", "validation"):
-        squad, tales = [], []
+        squad, tales, hops = [], [], []
         for i in range(12):
             context = text(i, 20)
             word = context.split()[7]
             answer = {"answers": [word], "answer_starts": [context.index(word)]}
             one = {"id": f"{split}{i}", "title": f"t{i % 4}", "context": context, "question": f"what w{i} ?", **answer}
             squad.append(one)
-            tales.append({**one, "doc_id": f"d{i}"})
+            tales.append({**one, "doc_id": f"d{i % 2}"})
+            hops.append(hop(f"{split}{i}", i))
+        write(folder / "hotpotqa" / f"{split}.jsonl", hops)
         write(folder / "squad" / f"{split}.jsonl", squad)
         write(folder / "fairytaleqa" / f"{split}.jsonl", tales)
     write(folder / "wikitext2" / "test.jsonl", [{"text": text(i, 300)} for i in range(50)])
     return folder
+
+
+def hop(name: str, i: int) -> dict[str, object]:
+    """A question like HotpotQA's: sentences of a paragraph but the first start with a space."""
+    paragraphs = [
+        [f"w{(i + 3 * p) % 200} w{p}", [f"{' ' * bool(s)}{text(i + 10 * p + s, 5)} ." for s in range(3)]]
+        for p in range(4)
+    ]
+    word = str(paragraphs[2][1][1]).split()[1]
+    facts = [[paragraphs[2][0], 1], [paragraphs[0][0], 0]]
+    return {
+        "id": name, "question": f"what w{i} ?", "answers": [word], "document": "", "paragraphs": paragraphs,
+        "supporting_facts": facts,
+    }  # fmt: skip
 
 
 def write(file: Path, records: list[dict[str, object]]) -> None:
@@ -52,5 +68,5 @@ def write(file: Path, records: list[dict[str, object]]) -> None:
     file.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
-def packed(folder: Path) -> Path:
-    return pack(data(folder / "data"), str(model(folder / "model")), folder / "packed", SMALL.tasks, megabytes=1.0)
+def packed(folder: Path, tasks: tuple[str, ...] = SMALL.tasks) -> Path:
+    return pack(data(folder / "data"), str(model(folder / "model")), folder / "packed", tasks, megabytes=1.0)

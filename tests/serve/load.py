@@ -1,4 +1,4 @@
-"""The service as users load it: uploads, questions, reviews and deletions together, while readers are killed.
+"""The service as users load it: uploads, questions, searches, reviews and deletions together, while readers are killed.
 
     python -m tests.serve.load --seconds 600 --clients 16 --documents 80
 
@@ -29,7 +29,7 @@ from tests.serve.running import Running, running, until
 ALLOWED = {503, 504, 507}
 MEMORY = 300_000_000  # bytes that it may grow by after the first third
 KILL_EVERY = 20.0  # seconds between two readers that are killed
-WEIGHTS = {"upload": 3, "ask": 8, "review": 1, "delete": 3, "list": 2, "watch": 1}
+WEIGHTS = {"upload": 3, "ask": 8, "open": 2, "review": 1, "delete": 3, "search": 1, "load": 1, "list": 2, "watch": 1}
 
 
 @dataclass
@@ -81,6 +81,26 @@ class Load:
         return self.of_one(
             client, rng, lambda id: client.post(f"/v1/documents/{id}/ask", json={"questions": questions})
         )
+
+    def open(self, client: httpx.Client, rng: random.Random) -> int:
+        kind = rng.choice(("text", "file", "heatmap"))
+        if kind == "heatmap":
+            question = {"question": f"w{rng.randrange(60)}?"}
+            return self.of_one(client, rng, lambda id: client.post(f"/v1/documents/{id}/heatmap", json=question))
+        return self.of_one(client, rng, lambda id: client.get(f"/v1/documents/{id}/{kind}"))
+
+    def search(self, client: httpx.Client, rng: random.Random) -> int:
+        """Among all documents, or among texts that are not kept."""
+        question = f"w{rng.randrange(60)}?"
+        if rng.random() < 0.5:
+            return client.post("/v1/find", json={"question": question}).status_code
+        texts = [small_model.text(200, rng.randrange(100)) for _ in range(8)]
+        return client.post("/v1/rerank", json={"query": question, "documents": texts}).status_code
+
+    def load(self, client: httpx.Client, rng: random.Random) -> int:
+        """A file whose text another program wants."""
+        data = pdf_bytes([[small_model.text(10, rng.randrange(100))]])
+        return client.put("/process", content=data, headers={"X-Filename": "a.pdf"}).status_code
 
     def review(self, client: httpx.Client, rng: random.Random) -> int:
         asked = {"documents": self.some(rng, 4), "questions": [{"question": f"w{n} ?"} for n in range(5)]}

@@ -3,13 +3,16 @@
 import random
 
 import numpy as np
+import pytest
 import torch
 
 from shipped_model import verdicts
 from shipped_model.data import ABSENT, CONTRADICTED, SENTENCE_END, SUPPORTED, TokenQuestion, Unit
-from shipped_model.verdicts import KINDS, StatementStream, load_head, new_head, save_head, verdict_loss
+from shipped_model.verdicts import KINDS, StatementStream, accuracy, new_head, save_head, verdict_loss
 from tests.shipped_model.test_practice import FRAME
 from tests.shipped_model.test_ways import model
+from vcc.qa.verdicts import load_head
+from vcc.qa.windows import WindowReader
 
 
 def contract(kind: int, owner: int) -> Unit:
@@ -67,5 +70,20 @@ def test_the_head_is_saved_and_learns(tmp_path) -> None:
     verdict_loss(reader, head, batch).backward()
     assert head.weight.grad is not None and reader.bert.embeddings.word_embeddings.weight.grad is not None
     save_head(head, tmp_path)
-    again = load_head(reader, tmp_path)
-    assert torch.equal(again.weight.half(), head.weight.half()) and (tmp_path / verdicts.FILE).is_file()
+    again = load_head(tmp_path, reader)
+    assert (
+        again is not None
+        and torch.equal(again.weight.half(), head.weight.half())
+        and (tmp_path / verdicts.FILE).is_file()
+    )
+
+
+def test_accuracy_is_that_of_the_window_that_is_least_silent() -> None:
+    units = [contract(kind, i) for i, kind in enumerate(KINDS)]
+    reader = WindowReader(model(), FRAME, 512, 30)
+    head = new_head(reader.model)
+    for favoured in range(3):
+        with torch.no_grad():
+            head.bias.copy_(50 * torch.nn.functional.one_hot(torch.tensor(favoured), 3))
+        assert accuracy(reader, head, units) == pytest.approx(100 / 3), "every statement gets the same verdict"
+    assert accuracy(reader, head, units[favoured:]) == 100

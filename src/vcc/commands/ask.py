@@ -1,12 +1,13 @@
 """`vcc ask`: ask a document, on the command line or at a prompt."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
 
-from vcc.commands.shared.collection import ask_collection, kept_collection
+from vcc.commands.shared.collection import ask_collection, current_collection, is_folder
 from vcc.commands.shared.documents import (
     DEFAULT_READ_LIMITS,
     File,
@@ -43,7 +44,7 @@ def ask(
     html: Page = None,
     model: Model = None,
     no_cache: NoCache = False,
-    documents: Annotated[int, "indexed folder: number of documents to ask"] = 10,
+    documents: Annotated[int, "folder: number of documents to ask"] = 10,
     each: Annotated[bool, "ask every document of a folder, pattern, list or table separately; needs --out"] = False,
     out: Annotated[Path | None, "with --each: table to write (.parquet, .csv or .xlsx)"] = None,
     reading: ReadLimits = DEFAULT_READ_LIMITS,
@@ -51,8 +52,8 @@ def ask(
 ) -> None:
     """Answer questions about a document of any length, or about many.
 
-    A folder is read as one text. With --each, every document is asked separately. After vcc index FOLDER, only the
-    best-matching documents are asked.
+    Of a folder, the documents that match best are asked; files that are new or changed are read first. With --html or
+    --no-cache a folder is read as one text. With --each, every document is asked separately.
     """
     check_top(top)
     check_folder(html, out)
@@ -67,8 +68,13 @@ def ask(
     prompted = not question and not json and html is None and file != "-" and sys.stdin.isatty()
     if not prompted:
         check_questions(question)
-    if question and not no_cache and html is None and (collection := kept_collection(file, model, reading)):
-        return ask_collection(collection, question, top, documents, json, model, reading)
+    if is_folder(file) and not no_cache and html is None:
+        collection = current_collection(file, model, reading)
+        if prompted:
+            print(f"{len(collection.catalogue):,} documents. An empty line quits.")
+        for some in prompts() if prompted else [question]:
+            ask_collection(collection, some, top, documents, json, model, reading, threshold)
+        return None
     document = open_document(file, model, no_cache, reading)
     if prompted:
         return converse(document, top, threshold)
@@ -85,10 +91,16 @@ def converse(document: Document, top: int, threshold: float | None) -> None:
     """Answer questions at a prompt until an empty line."""
     console = Console(highlight=False)
     console.print(f"{document.title}: {document.index().tokens:,} tokens. An empty line quits.", markup=False)
-    while question := prompt():
+    for [question] in prompts():
         replies, facts = answer(document, [question], top, threshold)
         print_answers(console, document.content, replies[0])
         console.print(f"{facts.asking:.2f} s\n", style="dim")
+
+
+def prompts() -> Iterator[tuple[str]]:
+    """What is typed, question by question, until an empty line."""
+    while question := prompt():
+        yield (question,)
 
 
 def prompt() -> str:

@@ -7,13 +7,13 @@ from typing import Annotated
 from rich.console import Console
 from rich.filesize import decimal
 
-from vcc.commands.shared.collection import index_collection
+from vcc.commands.shared.collection import index_collection, not_kept
 from vcc.commands.shared.documents import DEFAULT_READ_LIMITS, Model, ReadLimits, bar, read_file
 from vcc.commands.shared.fleet import NO_FLEET, FleetOptions, is_collection
 from vcc.documents.document import Document
 from vcc.documents.store import Store, default_store, size_of
 from vcc.documents.text import Text
-from vcc.errors import Failure, UsageError
+from vcc.errors import UsageError
 from vcc.printable import printable
 
 
@@ -27,8 +27,8 @@ def index(
 ) -> None:
     """Read documents once and keep their indexes, to answer later questions quickly.
 
-    A folder gets one index per document, made by one process per CPU or GPU; vcc ask FOLDER then asks the
-    best-matching documents. A stopped run resumes when started again.
+    A folder gets one index per document, made by one process per CPU or GPU; vcc find FOLDER and vcc ask FOLDER search
+    them. A stopped run resumes when started again.
     """
     if sum((bool(file), list, clear)) != 1:
         raise UsageError("name documents, or give one of --list and --clear")
@@ -40,7 +40,7 @@ def index(
         console.print(f"removed {several(number)}, {decimal(size)}")
     elif fleet.named or any(os.path.isdir(name) or is_collection(name) for name in file):
         for source in file:
-            index_collection(source, model, reading, fleet, store)
+            index_collection(source, model, reading, fleet)
     else:
         texts = [read_file(name, reading) for name in file]  # all before the first is indexed: missing ones fail early
         for text in texts:
@@ -70,10 +70,6 @@ def show(store: Store) -> None:
         print("\n".join([f"{'tokens':>13}  {'size':>9}  document", *map(printable, lines)]))
     total = decimal(sum(entry.size for entry in entries))
     print(printable(f"{several(len(entries))}, {total}, in {store.folder}"))
-
-
-def not_kept(problem: str) -> None:
-    raise Failure(problem)
 
 
 def several(number: int) -> str:

@@ -25,6 +25,7 @@ from vcc.errors import UsageError
 from vcc.printable import printable
 
 MISSING = inspect.Parameter.empty
+BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 Take = Callable[[dict[str, Any]], Any]  # from all parsed values, the value of one parameter
 
 
@@ -63,7 +64,7 @@ def call(function: Callable[..., Any], arguments: Sequence[str], program: str) -
     parser.usage = " ".join([program, *sorted(shown, key=lambda text: text.startswith("--")), "[options]"])
     # Words of a tuple may stand on both sides of an option: vcc ask FILE --top 1 "Q".
     words = any(action.nargs == "*" for action in parser._actions)
-    values = vars((parser.parse_intermixed_args if words else parser.parse_args)(arguments))
+    values = vars((parser.parse_intermixed_args if words else parser.parse_args)(_with_values(parser, arguments)))
     if late := registries.keys() - takes.keys():
         parser.error(f"{', '.join(late).upper()} must come first, before the options")
     try:
@@ -73,6 +74,19 @@ def call(function: Callable[..., Any], arguments: Sequence[str], program: str) -
     for name in [name for name in keywords if signature[name].kind is inspect.Parameter.VAR_KEYWORD]:
         keywords |= keywords.pop(name)
     return function(**keywords)
+
+
+def _with_values(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
+    """The arguments with the value of each flag. In `vcc ask FILE --json "Q"` the last word is a question."""
+    if all(action.option_strings or action.choices for action in parser._actions):
+        return list(arguments)  # no free words: what follows a flag is its value, perhaps a wrong one
+    flags = {option for action in parser._actions if action.const is True for option in action.option_strings}
+    end = list(arguments).index("--") if "--" in arguments else len(arguments)
+    following = [*arguments[1:], ""]
+    return [
+        f"{word}=true" if place < end and word in flags and following[place].lower() not in BOOLEANS else word
+        for place, word in enumerate(arguments)
+    ]
 
 
 class Parser(argparse.ArgumentParser):
@@ -235,10 +249,9 @@ def _read_finite(text: str) -> float:
 
 
 def _read_bool(text: str) -> bool:
-    words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-    if text.lower() not in words:
+    if text.lower() not in BOOLEANS:
         raise argparse.ArgumentTypeError(f"{text!r} must be true or false")
-    return words[text.lower()]
+    return BOOLEANS[text.lower()]
 
 
 def _read_literal(values: tuple[Any, ...]) -> Callable[[str], Any]:

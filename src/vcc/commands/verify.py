@@ -15,6 +15,7 @@ from vcc.commands.shared.documents import (
     read_file,
     remark,
 )
+from vcc.documents.answer import on_one_line
 from vcc.documents.document import Document
 from vcc.documents.verify import NO_HEAD, Verdict, sentences_of
 from vcc.errors import UsageError
@@ -58,9 +59,9 @@ def print_verdict(console: Console, verdict: Verdict) -> None:
     console.print(printable(verdict.sentence), markup=False)
     passage = verdict.passage
     if passage is not None:
-        words = " ".join(passage.text.split())
         said = f"{passage.score:.2f}  {passage.place}  {verdict.by}"
         console.print(f"             {printable(said)}", style="dim", markup=False)
-        console.print(f"             »{printable(words)}«", markup=False)
+        for one in (passage, *verdict.also):
+            console.print(f"             »{printable(on_one_line(one.text))}«", markup=False)
     if verdict.reason:
         console.print(f"             {printable(verdict.reason)}", style="dim", markup=False)

@@ -6,6 +6,7 @@ the words of short passages by BM25. In both the best match counts: a document i
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +19,6 @@ from safetensors.numpy import load_file, save
 from vcc.core.tree import SegmentTree, siblings
 from vcc.documents.asker import Asker
 from vcc.documents.index import DiskIndex, Index, MemoryIndex
-from vcc.encode import in_windows
 from vcc.files import force, write_whole
 
 Floats = NDArray[np.floating]
@@ -159,9 +159,13 @@ class Catalogue:
     def by_coarse_nodes(self, vector: Floats) -> Floats:
         """Return the cosine of each document's best coarse node: (d,)."""
         cosines = np.empty(len(self.coarse), np.float32)
-        for first in range(0, len(cosines), ROWS):
+
+        def compare(first: int) -> None:
             some = slice(first, first + ROWS)
             cosines[some] = self.coarse[some].astype(np.float32) @ vector / self.coarse_lengths[some]
+
+        with ThreadPoolExecutor(torch.get_num_threads()) as threads:  # numpy lets others run meanwhile
+            list(threads.map(compare, range(0, len(cosines), ROWS)))
         return np.maximum.reduceat(cosines, self.coarse_first[:-1])
 
     def by_fine_nodes(self, vector: Floats, numbers: Ints) -> Floats:
@@ -315,14 +319,10 @@ def words_of(ids: Ints) -> tuple[Ints, Ints, Ints]:
     return (rows >> 32).astype(np.int32), (rows & 0xFFFFFFFF).astype(np.int32), counts.clip(max=255).astype(np.uint8)
 
 
+@torch.inference_mode()
 def question_vectors(asker: Asker, questions: Sequence[str]) -> Floats:
-    """Return the mean of each question's tokens after the window layers, of length 1: (Q, D)."""
-    qa = asker.qa
-    asked = qa.vips([qa.ids_of(question) for question in questions])
-    with torch.inference_mode():
-        vips = in_windows(qa.host, asked, qa.config.resolved(qa.host.num_layers))
-        total = (vips.hidden * vips.counts[..., None].to(vips.hidden.dtype)).sum(1)
-    return unit(total.float().cpu().numpy())
+    """Return the vector of each question, of length 1: (Q, D)."""
+    return asker.qa.question_vectors([asker.qa.ids_of(question) for question in questions]).cpu().numpy()
 
 
 def unit(vectors: Floats) -> Floats:

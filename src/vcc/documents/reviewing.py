@@ -4,13 +4,13 @@ A contract has several parties, caps and licences, and one title: a review shows
 come several times, and the best one to any other question.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vcc.documents.answer import Answer, Reply, answer_at
+from vcc.documents.answer import Reply
 from vcc.documents.document import Document
-from vcc.documents.extract.names import is_defined_term, names_in
+from vcc.documents.extract.names import parties_in
 from vcc.documents.facts import Facts
 from vcc.documents.review_table import Question, named
 from vcc.documents.text import Text
@@ -57,16 +57,3 @@ def reviewed(text: Text, reply: Reply, top: int | None) -> Reply:
     if reply.question == PARTIES:
         return replace(reply, answers=tuple(parties_in(text, reply.answers)) or reply.answers[:1])
     return replace(reply, answers=reply.answers[: MOST if reply.question in SEVERAL else 1])
-
-
-def parties_in(text: Text, answers: Sequence[Answer]) -> Iterator[Answer]:
-    """The parties that answers name, each once."""
-    known: set[str] = set()
-    for answer in answers:
-        if is_defined_term(text.text, answer.start):
-            continue
-        for name in names_in(answer.text):
-            words = {word.strip(".,") for word in name.value.lower().split()}
-            if not words <= known:
-                known |= words
-                yield answer_at(text, answer.start + name.start, answer.start + name.end, answer.score, answer.sure)

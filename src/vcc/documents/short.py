@@ -35,6 +35,7 @@ SPAN_OF_TIME = (
     rf"{NUMBER}[- ](?:(?:business|calendar|working|full|consecutive) )?"
     r"(?:second|minute|hour|day|week|month|quarter|year|decade)s?\b"
 )
+AGE = rf"(?:age of|aged|age) {NUMBER}(?: years?\b)?|{NUMBER}[- ]years?(?:[- ]old| of age)\b"
 DATE = (
     rf"(?:{MONTH} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}}|\d{{1,2}}(?:st|nd|rd|th)?(?: day)?(?: of)? {MONTH},? \d{{4}}"
     rf"|{MONTH} \d{{4}}|\d{{4}}-\d\d-\d\d|\d{{1,2}}/\d{{1,2}}/\d{{2,4}}|\b(?:1[0-9]|20)\d\d\b)"
@@ -79,6 +80,7 @@ KINDS = (  # what asks for a kind, its expressions, words that may be one; the f
         SPAN_OF_TIME,
         PERIOD,
     ),
+    (r"(?:at )?how old\b|(?:at )?(?:what|which) age\b", AGE, f"{SPAN_OF_TIME}|{NUMBER}"),
     (rf"how much\b.{{0,60}}\b(?:costs?|earns?)\b|{IS_THE} (?:salary|wages?)\b", SUM, "free"),
     (
         rf"(?:\w+ ){{0,2}}how much\b|(?:\w+ )?{IS_THE} (?:{PRICES})\b|(?:what|which) (?:share|portion)\b",

@@ -35,10 +35,12 @@ class Verdict:
     by: str = ""  # "exact quote", "near quote" or "model"
     reason: str = ""  # for people: what the document says instead
     judged: bool = False  # whether a verdict head was asked
+    also: tuple[Answer, ...] = ()  # further passages about it
 
     def as_dict(self) -> dict[str, Any]:
         plain = {"sentence": self.sentence, "verdict": self.verdict, "by": self.by, "reason": self.reason}
-        return {**plain, "passage": None if self.passage is None else self.passage.as_dict()}
+        passage = None if self.passage is None else self.passage.as_dict()
+        return {**plain, "passage": passage, "also": [one.as_dict() for one in self.also]}
 
 
 def sentences_of(text: str) -> list[str]:
@@ -87,7 +89,7 @@ def verdict_head(folder: str | None) -> Any:
     from vcc.qa.verdicts import FILE, load_head
 
     path = default_model() if folder is None else Path(folder)
-    return load_head(path, load_asker(folder).qa) if (path / FILE).is_file() else None
+    return load_head(path, load_asker(folder).model) if (path / FILE).is_file() else None
 
 
 def by_model(document: Askable, sentence: str, model: str | None) -> Verdict:
@@ -100,15 +102,14 @@ def by_model(document: Askable, sentence: str, model: str | None) -> Verdict:
     support, against, silent = judged.chances
     if silent >= max(support, against):
         return Verdict(sentence, NOT_FOUND, by="model", judged=True)
-    first, last = (judged.start, judged.end - 1)
-    if judged.evidence is not None:
-        first, last = judged.evidence.first, judged.evidence.last
-    start, end = int(offsets[first, 0]), int(offsets[last, 1])
+    spans = [(span.first, span.last) for span in judged.evidence] or [(judged.start, judged.end - 1)]
+    edges = [(int(offsets[first, 0]), int(offsets[last, 1])) for first, last in spans]
     around = document.text[int(offsets[judged.start, 0]) : int(offsets[judged.end - 1, 1])]
-    passage = answer_at(document.content, start, end, max(support, against))
+    passage, *also = (answer_at(document.content, *own, max(support, against)) for own in edges)
     if support > against and set(NUMBER.findall(sentence)) - set(NUMBER.findall(around)):
         return Verdict(sentence, NOT_FOUND, passage, "model", "the passage has other numbers", True)
-    return Verdict(sentence, SUPPORTED if support > against else CONTRADICTED, passage, "model", judged=True)
+    verdict = SUPPORTED if support > against else CONTRADICTED
+    return Verdict(sentence, verdict, passage, "model", judged=True, also=tuple(also))
 
 
 def judged_windows(
@@ -123,4 +124,4 @@ def judged_windows(
     pointers: list[Any] = []
     if len(tokens.ids) > ALL_BELOW * asker.qa.config.window // 2:  # a short one is read whole
         pointers = [document.with_index(model, lambda index: asker.find(index, [sentence], 3)).found[0]]
-    return judge(asker.qa, head, tokens.ids, statement, pointers), tokens.offsets
+    return judge(asker.qa.windows, head, tokens.ids, statement, pointers), tokens.offsets

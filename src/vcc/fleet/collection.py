@@ -58,8 +58,11 @@ def collect(
     retry: bool = False,
     report: Report = lambda tally: None,
 ) -> "tuple[Collection, Tally]":
-    """Read what is new among the documents of a source, and catalogue all of them."""
+    """Read what is new among the documents of a source, and catalogue all of them. If no file came, changed or went,
+    the catalogue that is there stays."""
     collection = Collection(collection_folder(store, source, job))
+    if not retry and collection.is_of(items):
+        return collection, Tally(0, 0, skipped=len(items))
     collection.folder.mkdir(parents=True, exist_ok=True)
     tally = run(job, items, collection.table, executor, retry, report)
     collection.build(job, items, Shards(work_folder(collection.table)))
@@ -89,10 +92,16 @@ class Collection:
         """What reading gave, a row per document."""
         return self.folder / "documents.parquet"
 
-    def failed(self, items: Sequence[Item]) -> list[str]:
+    @property
+    def failed(self) -> list[str]:
         """The documents that could not be read, and why."""
-        rows = Shards(work_folder(self.table)).rows(items)
-        return [f"{row['document']}: {row['error']}" for row in rows if row["kind"] is not None]
+        return self.about["failed"]
+
+    def is_of(self, items: Sequence[Item]) -> bool:
+        """Whether it was made of these documents, as they are now, and no run was killed or damaged it since."""
+        if not self.exists or self.about.get("listed") != digest(items):
+            return False
+        return len(list(self.folder.glob(f"{CATALOGUE}*"))) == 1 and self._is_whole(self.about)
 
     def build(self, job: Job, items: Sequence[Item], shards: Shards) -> int:
         """Put the catalogue together from the sketches of `items`; return its bytes. Documents that failed are not in
@@ -102,13 +111,16 @@ class Collection:
         return self.catalogue.size
 
     def _build(self, job: Job, items: Sequence[Item], shards: Shards) -> None:
-        made = {row["document"]: row["place"] for row in shards.rows(items) if row["kind"] is None}
+        rows = shards.rows(items)
+        made = {row["document"]: row["place"] for row in rows if row["kind"] is None}
         documents = [(item, made[item.name]) for item in items if item.name in made]
         if not documents:
             raise UsageError("no document could be read: there is nothing to search")
         about: dict[str, Any] = {
             "documents": [vars(item) for item, _ in documents],
             "places": [place for _, place in documents],
+            "failed": [f"{row['document']}: {row['error']}" for row in rows if row["kind"] is not None],
+            "listed": digest(items),
         }
         before = self.about if self.exists else {}
         if before.get("places") == about["places"] and self._is_whole(before):
@@ -158,7 +170,9 @@ class Collection:
         found, listed = self.catalogue.find(vector, ids, documents, weights_of(asker)), self.about["documents"]
         return [Hit(Item(**listed[match.number]), match.score) for match in found]
 
-    def answers_to(self, question: str, asker: Asker, job: Job, top: int, documents: int) -> Iterator[Answered]:
+    def answers_to(
+        self, question: str, asker: Asker, job: Job, top: int, documents: int, threshold: float | None = None
+    ) -> Iterator[Answered]:
         """Ask the best documents; one that has changed since it was indexed is read again."""
         doing = Doing(job)
         for hit in self.find(asker, question, documents):
@@ -166,7 +180,13 @@ class Collection:
                 text = doing.read(hit.item.fetch(job.limits), hit.item.file_name)
             except (DocumentError, OSError):
                 continue  # gone, or broken by now
-            yield Answered(hit.item.name, text, doing.document(text).ask_all([question], top)[0], hit.score)
+            [reply] = doing.document(text).ask_all([question], top, threshold)
+            yield Answered(hit.item.name, text, reply, hit.score)
+
+
+def digest(items: Sequence[Item]) -> str:
+    """Return a hash of the names, places and stamps of documents."""
+    return hashlib.sha256(json.dumps([vars(item) for item in items]).encode()).hexdigest()
 
 
 def remove_others(folder: Path, kept: str) -> None:

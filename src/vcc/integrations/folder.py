@@ -77,7 +77,7 @@ def folder(path: str | Path, model: str | None = None) -> Folder:
     store, items = default_store(), find_items([source]).items
     job = Job("index", model, store="" if store.folder is None else str(store.folder))
     collection, _ = collect(job, source, items, store, Executor(0, one_thread=False))
-    return Folder(collection, job, collection.failed(items))
+    return Folder(collection, job, collection.failed)
 
 
 def check(question: str, **counts: int) -> None:

@@ -128,6 +128,7 @@ class VerdictFields(TypedDict):
     by: str
     reason: str
     passage: AnswerFields | None
+    also: list[AnswerFields]  # further passages about it
 
 
 class VerifyResult(TypedDict):
@@ -324,11 +325,15 @@ def find_best(shelf: Shelf, question: str, folder: str, top: int, progress: Prog
     found = shelf.find(question, folder, top, progress)
     if not found.matches:
         raise UsageError("there is no document that can be read: name another folder")
-    documents = []
+    documents, left_out = [], list(found.left_out)
     for name, score in found.matches:
-        (reply,) = shelf.replies(name, [question], 1, lambda done, total: None)
-        documents.append(FoundDocument(path=name, relevance=float(score), answers=answers_of(reply, 1)))
-    left_out = [printable(words)[:300] for words in found.left_out[:LISTED]]
+        try:
+            (reply,) = shelf.replies(name, [question], 1, lambda done, total: None)
+        except (UsageError, Failure) as error:  # it has changed, or was deleted, since it was found
+            left_out.append(f"{name}: {error}")
+        else:
+            documents.append(FoundDocument(path=name, relevance=float(score), answers=answers_of(reply, 1)))
+    left_out = [printable(words)[:300] for words in left_out[:LISTED]]
     return FindResult(question=question, documents=documents, left_out=left_out)
 
 

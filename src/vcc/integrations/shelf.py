@@ -193,7 +193,7 @@ class FolderShelf:
                 Executor(one_thread=False),
                 report=lambda tally: progress(tally.documents, tally.items),
             )
-            self.collections[root] = items, made, made.failed(items)
+            self.collections[root] = items, made, made.failed
         _, made, failed = self.collections[root]
         return made, failed
 

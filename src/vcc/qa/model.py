@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from vcc.config import VccConfig
 from vcc.core.cut import Cut
@@ -23,7 +24,7 @@ from vcc.data.answers import ScoredSpan, without_overlaps
 from vcc.data.collate import pad_ids
 from vcc.data.features import Frame, tokenize_text
 from vcc.data.framing import framed, framed_places
-from vcc.encode import Step, Watch, ask, read_once
+from vcc.encode import Step, Watch, ask, in_windows, read_once
 from vcc.errors import ModelError, UsageError
 from vcc.hosts.eight_bits import EightBitHost, eight_bit_host
 from vcc.hosts.host_of import host_of
@@ -227,6 +228,11 @@ class QaModel:
         full = [np.concatenate([self.frame.before, ids, self.frame.between]) for ids in questions]
         rows = self.rows(pad_ids(full, self.tokenizer.pad_token_id or 0), sizes(full), 0)
         return replace(rows, positions=rows.positions - rows.counts.sum(1, keepdim=True))
+
+    def question_vectors(self, questions: Sequence[Ints]) -> Tensor:
+        """(Q, D) the mean of each question's tokens after the window layers, of length 1: finding compares it."""
+        vips = in_windows(self.host, self.vips(questions), self.config.resolved(self.host.num_layers))
+        return normalize((vips.hidden.float() * vips.counts[..., None]).sum(1), dim=1)
 
     def logits(
         self,

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vcc.data.answers import without_overlaps
 from vcc.errors import ModelError
-from vcc.qa.model import QaModel
 from vcc.qa.second_look import passages_to_reread
-from vcc.qa.windows import WINDOWS_AT_ONCE, Found, Ints, batch, best_found, room, token_types
+from vcc.qa.windows import WINDOWS_AT_ONCE, Found, Ints, WindowReader, batch, best_found, room, token_types
 from vcc.qa.words import best_matches
 
 FILE = "verdict.safetensors"
@@ -23,6 +23,8 @@ SUPPORTED, CONTRADICTED, ABSENT = range(3)  # the order of the head's outputs
 ALL_BELOW = 24  # a document with at most so many overlapping windows is read whole
 PASSAGES = 12  # of a longer one
 LONGEST_EVIDENCE = 256  # tokens
+EVIDENCE = 3  # spans at most: half of ContractNLI's statements are decided by several
+BEHIND = 3.0  # logits by which a further span may be behind the best one
 
 
 @dataclass(frozen=True)
@@ -30,30 +32,32 @@ class WindowVerdict:
     """The passage that says most about a statement: three probabilities, and the tokens that decide."""
 
     chances: tuple[float, float, float]
-    evidence: Found | None
+    evidence: tuple[Found, ...]  # that of the passage first, then what other passages say, apart from each other
     start: int  # of the passage, in tokens
     end: int
 
 
-def load_head(folder: Path, qa: QaModel) -> nn.Linear | None:
+def load_head(folder: Path, model: Any) -> nn.Linear | None:
     """The head beside a model, on the model's device; None if there is none."""
     if not (folder / FILE).is_file():
         return None
     from safetensors.torch import load_file
 
-    width = qa.model.config.hidden_size
+    width = model.config.hidden_size
     saved = load_file(folder / FILE)
     if {name: tuple(value.shape) for name, value in saved.items()} != {"weight": (3, width), "bias": (3,)}:
         raise ModelError(f"{folder / FILE} does not fit its model: it must hold weight (3, {width}) and bias (3,)")
     head = nn.Linear(width, 3)
     head.load_state_dict({name: value.float() for name, value in saved.items()})
-    return head.to(qa.device).eval()
+    return head.to(model.device).eval()
 
 
-def passages(qa: QaModel, ids: Ints, statement: Ints, pointers: Sequence[Sequence[Any]]) -> tuple[list[int], int]:
+def passages(
+    reader: WindowReader, ids: Ints, statement: Ints, pointers: Sequence[Sequence[Any]]
+) -> tuple[list[int], int]:
     """Where the windows of a statement start, and their size: all of a short document, else the likeliest."""
-    size = room(statement, qa.frame, qa.config.window)
-    if size < qa.config.window // 4:
+    size = room(statement, reader.frame, reader.size)
+    if size < reader.size // 4:
         return [], 0
     step = size // 2
     if len(ids) <= step * (ALL_BELOW + 1):
@@ -63,28 +67,40 @@ def passages(qa: QaModel, ids: Ints, statement: Ints, pointers: Sequence[Sequenc
 
 @torch.inference_mode()
 def judge(
-    qa: QaModel, head: nn.Linear, ids: Ints, statement: Ints, pointers: Sequence[Sequence[Any]] = ()
+    reader: WindowReader, head: nn.Linear, ids: Ints, statement: Ints, pointers: Sequence[Sequence[Any]] = ()
 ) -> WindowVerdict | None:
     """The verdict of the window that is least silent; None where a statement is too long for a window."""
-    starts, size = passages(qa, ids, statement, pointers)
+    starts, size = passages(reader, ids, statement, pointers)
     starts = [start for start in starts if start < len(ids)]
     if not starts:
         return None
-    chances, found = [], []
-    at_once = WINDOWS_AT_ONCE.get(qa.device.type, 8)
+    chances: list[Tensor] = []
+    found: list[list[Found]] = []
+    at_once = WINDOWS_AT_ONCE.get(reader.model.device.type, 8)
     for first in range(0, len(starts), at_once):
         some = starts[first : first + at_once]
-        given = batch([(statement, ids[start : start + size]) for start in some], qa.frame)
-        states = window_states(qa.model, given)
+        given = batch([(statement, ids[start : start + size]) for start in some], reader.frame)
+        states = window_states(reader.model, given)
         chances.append(head(states[:, 0].float()).softmax(1))
-        found += evidence_in(qa, states, given, some)
+        found += evidence_in(reader.model, states, given, some)
     all_chances = torch.cat(chances)
     best = int(all_chances[:, ABSENT].argmin())
     support, against, silent = all_chances[best].tolist()
-    return WindowVerdict((support, against, silent), found[best], starts[best], min(starts[best] + size, len(ids)))
+    end = min(starts[best] + size, len(ids))
+    return WindowVerdict((support, against, silent), likeliest(found, best), starts[best], end)
+
+
+def likeliest(found: Sequence[Sequence[Found]], best: int) -> tuple[Found, ...]:
+    """The best span of passage number `best`, then the best ones of all passages that come close to it."""
+    if not found[best]:
+        return ()
+    first = found[best][0]
+    others = (span for spans in found for span in spans if span.last < first.first or span.first > first.last)
+    return first, *without_overlaps((span for span in others if span.score >= first.score - BEHIND), EVIDENCE - 1)
 
 
 def window_states(model: Any, given: Any) -> Tensor:
+    """Return the last states (W, n, D) of windows with `ids`, `mask` and `types`."""
     device = model.device
     types = token_types(model.config, given.types.to(device))
     return model.base_model(
@@ -92,12 +108,12 @@ def window_states(model: Any, given: Any) -> Tensor:
     ).last_hidden_state
 
 
-def evidence_in(qa: QaModel, states: Tensor, given: Any, starts: Sequence[int]) -> list[Found | None]:
-    """The best span of each passage as the answer to its statement, by the head for answers."""
-    logits = qa.model.qa_outputs(states).float()
+def evidence_in(model: Any, states: Tensor, given: Any, starts: Sequence[int]) -> list[list[Found]]:
+    """The best spans of each passage as answers to its statement, by the head for answers."""
+    logits = model.qa_outputs(states).float()
     place = torch.arange(logits.shape[1], device=logits.device)
     outside = (place < given.first.to(logits.device)[:, None]) | (place >= given.end.to(logits.device)[:, None])
     outside[:, 0] = False
     logits = logits.masked_fill(outside[..., None], -torch.inf)
     places = [1 + start - first for start, first in zip(starts, given.first.tolist(), strict=True)]
-    return [spans[0] if spans else None for spans in best_found(logits, places, 1, LONGEST_EVIDENCE)]
+    return best_found(logits, places, EVIDENCE, LONGEST_EVIDENCE)

@@ -16,10 +16,11 @@ from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
+from vcc.documents.isolated import NoProcessError
 from vcc.errors import UsageError
 from vcc.serve import schemas
 from vcc.serve.doors import McpDoor, other_routes
-from vcc.serve.engine import Engine
+from vcc.serve.engine import Engine, LimitError
 from vcc.serve.finding import LibraryFinder, find_routes
 from vcc.serve.forms import form_routes
 from vcc.serve.guard import Guard, fault_words
@@ -81,12 +82,12 @@ def add_watching(app: FastAPI, engine: Engine, metrics: Metrics) -> None:
     """Health, readiness and metrics, for monitoring."""
 
     @app.get("/health", tags=["service"])
-    def health() -> dict[str, str]:
+    async def health() -> dict[str, str]:
         """The service runs. Needs no token."""
         return {"status": "ok"}
 
     @app.get("/ready", tags=["service"], responses=refused())
-    def ready() -> dict[str, Any]:
+    async def ready() -> dict[str, Any]:
         """The model is loaded and questions are answered."""
         return {"status": "ready", "waiting": engine.in_queue}
 
@@ -129,6 +130,14 @@ def add_errors(app: FastAPI) -> None:
     @app.exception_handler(WrongTypeError)
     async def wrong_type(_: Request, error: WrongTypeError) -> JSONResponse:
         return words(415, str(error))
+
+    @app.exception_handler(LimitError)
+    async def of_a_file(_: Request, error: LimitError) -> JSONResponse:
+        return words(error.code, error.rule)
+
+    @app.exception_handler(NoProcessError)
+    async def no_process(_: Request, error: NoProcessError) -> JSONResponse:
+        return words(503, "the service cannot read files now; try again later")
 
     @app.exception_handler(FullError)
     async def full(_: Request, error: FullError) -> JSONResponse:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
@@ -9,14 +10,12 @@ from typing import Annotated, Any, TypeVar
 from urllib.parse import unquote
 
 from fastapi import APIRouter, FastAPI, Header, HTTPException, Request
-from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 from starlette.routing import Route
 
 from vcc.documents.answer import PAGE, Reply
 from vcc.documents.document import Document
-from vcc.documents.isolated import ReadingError, read_isolated
-from vcc.documents.ranking import relevance
+from vcc.documents.ranking import relevance_of_tokens, tokens_of
 from vcc.documents.text import Text
 from vcc.errors import UsageError
 from vcc.integrations.shelf import Findings
@@ -25,7 +24,7 @@ from vcc.qa.model import Progress
 from vcc.serve.engine import Engine
 from vcc.serve.finding import LibraryFinder
 from vcc.serve.library import NAME_LENGTH, LibraryEntry
-from vcc.serve.routes import check_questions, refused, too_late
+from vcc.serve.routes import check_questions, in_pool, refused
 from vcc.serve.uploads import check_type
 
 RERANKED = 1_000  # documents in one request
@@ -72,36 +71,39 @@ def other_routes(engine: Engine) -> APIRouter:
 
     @routes.post("/v1/rerank", responses=refused(413, 422, 504))
     async def rerank(asked: RerankRequest) -> RerankResponse:
-        """Order texts by their relevance to a query. Whole texts count; nothing is cut."""
+        """Order texts by their relevance to a query. All words of a text count; of a long one, the model reads the
+        passages that share most words with the query."""
         check_questions([asked.query], 1, settings.question_characters)
         if len(asked.documents) > RERANKED:
             raise HTTPException(
                 413, f"{len(asked.documents):,} documents in one request, above the limit of {RERANKED:,}"
             )
         texts = [one if isinstance(one, str) else one.text for one in asked.documents]
+        answered = threading.Event()
+
+        def step(done: int, total: int) -> None:
+            if answered.is_set():  # nothing is kept of it, so nobody would find it done later
+                raise TimeoutError
 
         def score() -> list[float]:
-            with engine.metrics.stage("reranking"), engine.turns.patient():
-                return relevance(engine.asker, asked.query, texts)
+            tokens = tokens_of(engine.asker, texts, step)
+            with engine.metrics.stage("reranking"), engine.turns.patient(step) as progress:
+                return relevance_of_tokens(engine.asker, asked.query, tokens, progress)
 
-        scores = await in_thread(score, settings.wait_seconds)
+        try:
+            scores = await in_pool(engine.workers, score, settings.wait_seconds)
+        finally:
+            answered.set()
         ranked = sorted(range(len(texts)), key=lambda number: (-scores[number], number))[: asked.top_n]
         results = [RerankResult(index=number, relevance_score=scores[number]) for number in ranked]
         return RerankResponse(model=asked.model or "vcc", results=results)
 
-    @routes.put("/process", responses=refused(413, 415, 422, 504))
+    @routes.put("/process", responses=refused(413, 415, 422, 503, 504))
     async def process(request: Request, x_filename: Annotated[str, Header()] = "document") -> list[LoadedPage]:
         """Turn a file into text, page by page, for Open WebUI's external document loader. Nothing is kept."""
         data, name = await request.body(), printable(unquote(x_filename))[:NAME_LENGTH] or "document"
         check_type(data, name)
-
-        def read() -> Text:
-            try:
-                return read_isolated(data, name, settings.limits, settings.reading_seconds, settings.reading_memory)
-            except ReadingError as error:
-                raise HTTPException(504 if error.kind == "hang" else 422, error.rule) from error
-
-        return loaded(await in_thread(read, settings.wait_seconds), name)
+        return loaded(await in_pool(engine.loaders, lambda: engine.as_text(data, name), settings.wait_seconds), name)
 
     return routes
 
@@ -116,16 +118,6 @@ def loaded(text: Text, name: str) -> list[LoadedPage]:
             about["page"] = int(page.group(1)) - 1  # programs that load documents count them from 0
         pages.append(LoadedPage(page_content=text.text[part.start : part.end].strip(), metadata=about))
     return pages
-
-
-async def in_thread(work: Callable[[], Got], seconds: float) -> Got:
-    """The result of work that may take long; 504 if it is late."""
-    doing = asyncio.ensure_future(run_in_threadpool(work))
-    done, _ = await asyncio.wait([doing], timeout=seconds)
-    if not done:
-        doing.add_done_callback(lambda late: late.cancelled() or late.exception())
-        raise too_late(seconds)
-    return doing.result()
 
 
 class LibraryShelf:
@@ -188,7 +180,8 @@ class McpDoor:
         self.engine, self.finder = engine, finder
         self.installed = find_spec("mcp") is not None
         if self.installed:
-            app.router.routes.append(Route("/mcp", self))
+            # POST only: the tools notify nobody, and a stream that a client opens with GET would take a place
+            app.router.routes.append(Route("/mcp", self, methods=["POST"]))
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         self.wanted.set()

@@ -32,6 +32,7 @@ from vcc.serve.turns import Progress, Turns
 log = logging.getLogger("vcc.serve")
 REMEMBERED = 20_000  # replies
 OPEN_DOCUMENTS = 64  # with their indexes, which are mapped from disk
+WORKERS = 8  # threads for work that requests wait for; they take turns with the model
 A_STEP = 8  # questions of a review that are asked together
 TOP = 5  # answers found for each question; a request may take fewer
 FAULT = 500  # the code of a document that met a fault of ours; after a restart it is read again
@@ -68,6 +69,9 @@ class Engine:
         self.questions: queue.SimpleQueue[PendingQuestion | None] = queue.SimpleQueue()
         self.readers = ThreadPoolExecutor(settings.readers, "reader")
         self.rereaders = ThreadPoolExecutor(1, "rereader")  # for documents whose indexes were evicted
+        self.loaders = ThreadPoolExecutor(settings.readers, "loader")  # for files of which nothing is kept
+        self.workers = ThreadPoolExecutor(WORKERS, "worker")
+        self.reading = threading.Semaphore(settings.readers)  # processes that read files: each may need much memory
         self.answering = threading.Thread(target=self._answer_all, name="answering", daemon=True)
         self.answering.start()
         self.sweep()
@@ -78,7 +82,7 @@ class Engine:
     def close(self) -> None:
         self.closed = True
         self.questions.put(None)
-        for pool in (self.readers, self.rereaders):
+        for pool in (self.readers, self.rereaders, self.loaders, self.workers):
             pool.shutdown(wait=False, cancel_futures=True)
         end_children()
 
@@ -104,7 +108,7 @@ class Engine:
         except LimitError as error:
             self._failed(id, error.rule, error.code)
         except DocumentError as error:
-            self._failed(id, OPTIONS.sub("", error.rule), 422)
+            self._failed(id, error.rule, 422)
         except FullError as error:
             self._again(id, str(error), error.code)
         except (FolderError, NoProcessError, OSError) as error:
@@ -122,9 +126,7 @@ class Engine:
         entry = self.library.change(id, on_disk=False, state="reading", error="", code=0)
         with self.metrics.stage("reading"):
             data = self.library.original(id).read_bytes()
-            text = self._as_text(data, entry.name)
-        pages = max((word.page for word in text.words), default=0)
-        self._check("pages", pages, self.settings.pages, entry.name)
+            text = self.as_text(data, entry.name)
         if len(text.text) > self.settings.tokens:  # a token has at least one character
             tokens = len(tokenize_text(text.text, self.asker.tokenizer).ids)
             self._check("tokens", tokens, self.settings.tokens, entry.name)
@@ -142,7 +144,7 @@ class Engine:
             title=text.title,
             characters=len(text.text),
             tokens=tokens,
-            pages=pages,
+            pages=pages_of(text),
             notes=text.notes,
             done=tokens,
             total=tokens,
@@ -158,15 +160,27 @@ class Engine:
                 later.daemon = True
                 later.start()
 
-    def _as_text(self, data: bytes, name: str) -> Text:
-        """A file's text. A reader may be killed for lack of memory elsewhere: a file is to blame if it ends several."""
+    def as_text(self, data: bytes, name: str) -> Text:
+        """A file's text; a `LimitError` says why it cannot be read, in words for a client."""
+        try:
+            with self.reading:
+                text = self._read_isolated(data, name)
+        except ReadingError as error:
+            raise LimitError(name, error.rule, 504 if error.kind == "hang" else 422) from error
+        except DocumentError as error:
+            raise LimitError(name, OPTIONS.sub("", error.rule), 422) from error
+        self._check("pages", pages_of(text), self.settings.pages, name)
+        return text
+
+    def _read_isolated(self, data: bytes, name: str) -> Text:
+        """A reader may be killed for lack of memory elsewhere: a file is to blame if it ends several."""
         limits: Limits = self.settings.limits
         for left in reversed(range(ATTEMPTS)):
             try:
                 return read_isolated(data, name, limits, self.settings.reading_seconds, self.settings.reading_memory)
             except ReadingError as error:
                 if error.kind != "crash" or not left:
-                    raise LimitError(name, error.rule, 504 if error.kind == "hang" else 422) from error
+                    raise
         raise AssertionError
 
     def _check(self, what: str, found: int, limit: int, name: str) -> None:
@@ -348,11 +362,15 @@ class Engine:
 
 
 class LimitError(DocumentError):
-    """A document above the service's limits, with its HTTP status code."""
+    """A document that cannot be read, or is above the service's limits, with its HTTP status code."""
 
     def __init__(self, source: str, rule: str, code: int) -> None:
         super().__init__(source, rule)
         self.code = code
+
+
+def pages_of(text: Text) -> int:
+    return max((word.page for word in text.words), default=0)
 
 
 def void(_: object) -> None:

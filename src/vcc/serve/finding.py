@@ -1,17 +1,18 @@
 """Find among all documents of the service: a sketch lies beside each of them, and the best ones are asked."""
 
 import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from fastapi import APIRouter
-from fastapi.concurrency import run_in_threadpool
 
 from vcc.documents.finding import Catalogue, Sketch, question_vectors, weights_of
 from vcc.documents.index import Index
 from vcc.serve import schemas
 from vcc.serve.engine import Engine
 from vcc.serve.library import LibraryEntry, UnknownDocumentError
-from vcc.serve.routes import check_questions, in_time, refused
+from vcc.serve.routes import check_questions, in_pool, in_time, refused
 
 SKETCH = "sketch.safetensors"
 
@@ -71,17 +72,21 @@ def find_routes(engine: Engine, finder: LibraryFinder) -> APIRouter:
     async def find(asked: schemas.FindRequest) -> schemas.FoundSchema:
         """Find the documents that match a question best, and ask them. Their answers compete by score."""
         check_questions([asked.question], 1, settings.question_characters)
-        matches = await run_in_threadpool(finder.find, asked.question, asked.top)
+        matches = await in_pool(engine.workers, lambda: finder.find(asked.question, asked.top), settings.wait_seconds)
         futures = [engine.submit(entry.id, [asked.question])[0] for entry, _ in matches[: asked.ask]]
-        replies = await in_time(futures, settings.wait_seconds) if futures else []
-        answers = [
-            schemas.FoundAnswerSchema.model_validate({**answer.as_dict(), "document": entry.id, "name": entry.name})
-            for (entry, _), reply in zip(matches, replies, strict=False)
-            for answer in reply.answers
-        ]
+        end, answers = time.monotonic() + settings.wait_seconds, []
+        for (entry, _), future in zip(matches, futures, strict=False):
+            with suppress(UnknownDocumentError):  # deleted meanwhile
+                [reply] = await in_time([future], end - time.monotonic())
+                about = {"document": entry.id, "name": entry.name}
+                answers += [schemas.FoundAnswerSchema.model_validate(one.as_dict() | about) for one in reply.answers]
         answers.sort(key=lambda answer: -answer.score)
         return schemas.FoundSchema(
-            documents=[schemas.MatchSchema(id=entry.id, name=entry.name, match=score) for entry, score in matches],
+            documents=[
+                schemas.MatchSchema(id=entry.id, name=entry.name, match=score)
+                for entry, score in matches
+                if entry.id in engine.library.entries
+            ],
             answers=answers,
         )
 

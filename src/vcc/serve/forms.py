@@ -1,6 +1,5 @@
 """The routes that fill forms and check sentences."""
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -17,7 +16,7 @@ from vcc.documents.extract.schema import FormSchema, form_schema
 from vcc.documents.show.spreadsheet import xlsx_bytes
 from vcc.documents.verify import has_head, sentences_of
 from vcc.serve.engine import Engine
-from vcc.serve.routes import XLSX, attachment, ready_text, refused, too_late
+from vcc.serve.routes import XLSX, attachment, in_pool, ready_text, refused
 from vcc.serve.schemas import AnswerSchema, StrictSchema
 
 KEPT_FORMS = 4  # of a document: the table of a form that was just filled needs no second filling
@@ -55,6 +54,7 @@ class VerdictSchema(BaseModel):
     by: str = Field(description='"exact quote", "near quote" or "model"')
     reason: str
     passage: AnswerSchema | None
+    also: list[AnswerSchema] = Field(description="further passages about it")
 
 
 class VerdictsSchema(BaseModel):
@@ -84,12 +84,7 @@ def form_routes(engine: Engine) -> APIRouter:
     async def on_document(id: str, stage: str, work: Callable[[Document], Got]) -> Got:
         """Work on a document that was read, within the time that a call waits."""
         await run_in_threadpool(ready_text, engine, id)
-        started = asyncio.ensure_future(run_in_threadpool(engine.use, id, stage, work))
-        done, _ = await asyncio.wait([started], timeout=settings.wait_seconds)
-        if not done:
-            started.add_done_callback(lambda late: late.cancelled() or late.exception())
-            raise too_late(settings.wait_seconds)
-        return started.result()
+        return await in_pool(engine.workers, lambda: engine.use(id, stage, work), settings.wait_seconds)
 
     async def filled(id: str, asked: ExtractRequest) -> Form:
         form = await run_in_threadpool(form_schema, asked.json_schema)

@@ -140,7 +140,11 @@ class Library:
 
     def text(self, id: str) -> Text:
         path = self.folder / self.get(id).id / TEXT
-        return text_from_values(json.loads(path.read_text(encoding="utf-8")))
+        try:
+            return text_from_values(json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            self.get(id)  # raises, if it was deleted meanwhile
+            raise
 
     def keep_text(self, id: str, text: Text) -> None:
         data = text_to_json(text).encode()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, HTTPException, Query, Response, UploadFile
@@ -13,11 +13,10 @@ from vcc.documents.question_list import CLAUSE_QUESTIONS, parse_questions
 from vcc.documents.review_table import Question
 from vcc.documents.show.spreadsheet import csv_bytes, xlsx_bytes
 from vcc.documents.text import Text
-from vcc.errors import UsageError
 from vcc.serve import schemas
 from vcc.serve.engine import Engine
 from vcc.serve.events import FINISHED, events
-from vcc.serve.library import LibraryEntry
+from vcc.serve.library import Library, LibraryEntry
 from vcc.serve.reviews import Reviews
 from vcc.serve.uploads import check_type
 
@@ -104,7 +103,7 @@ def document_routes(engine: Engine, reviews: Reviews) -> APIRouter:
             "content-security-policy": "default-src 'none'; sandbox",
             "content-disposition": 'attachment; filename="document"',
         }
-        return FileResponse(library.original(id), media_type=kind, headers=headers)
+        return KeptFile(library, id, media_type=kind, headers=headers)
 
     @routes.post("/{id}/ask", responses=refused(404, 409, 413, 422, 504))
     async def answer_questions(id: str, asked: schemas.AskRequest) -> schemas.RepliesSchema:
@@ -119,11 +118,8 @@ def document_routes(engine: Engine, reviews: Reviews) -> APIRouter:
         """What each compressed layer opened for a question."""
         check_questions([asked.question], 1, settings.question_characters)
         await run_in_threadpool(ready_text, engine, id)
-        seen = asyncio.ensure_future(run_in_threadpool(engine.see, id, asked.question))
-        done, _ = await asyncio.wait([seen], timeout=settings.wait_seconds)
-        if not done:
-            raise too_late(settings.wait_seconds)
-        return schemas.HeatmapSchema.of(seen.result(), asked.cells)
+        seen = await in_pool(engine.workers, lambda: engine.see(id, asked.question), settings.wait_seconds)
+        return schemas.HeatmapSchema.of(seen, asked.cells)
 
     @routes.delete("/{id}", status_code=204, responses=refused(404, 503))
     def delete(id: str) -> None:
@@ -198,6 +194,21 @@ def review_routes(engine: Engine, reviews: Reviews) -> APIRouter:
     return routes
 
 
+class KeptFile(FileResponse):
+    """The file of a document, which may be deleted before it is sent."""
+
+    def __init__(self, library: Library, id: str, **options: Any) -> None:
+        super().__init__(library.original(id), **options)
+        self.library, self.id = library, id
+
+    async def __call__(self, *given: Any) -> None:
+        try:
+            await super().__call__(*given)
+        except (RuntimeError, OSError):
+            self.library.get(self.id)  # raises, if that is why
+            raise
+
+
 def ready_text(engine: Engine, id: str) -> Text:
     entry = engine.library.get(id)
     if entry.state != "ready":
@@ -228,12 +239,21 @@ async def in_time(futures: "Sequence[Future[Got]]", seconds: float) -> list[Got]
     """Wait for all results. 504 if one is late: the work continues, and a later request finds it done."""
     wrapped = [asyncio.wrap_future(future) for future in futures]
     _, late = await asyncio.wait(wrapped, timeout=seconds)
+    for future in late:
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody asks for it any more
     if late:
         raise too_late(seconds)
+    return [future.result() for future in wrapped]
+
+
+async def in_pool(pool: Executor, work: Callable[[], Got], seconds: float) -> Got:
+    """The result of work that may take long. It never takes the threads that all other requests need."""
+    doing = pool.submit(work)
     try:
-        return [future.result() for future in wrapped]
-    except UsageError as error:
-        raise HTTPException(422, str(error)) from error
+        [found] = await in_time([doing], seconds)
+    finally:
+        doing.cancel()  # if it is late and has not begun
+    return found
 
 
 def too_late(seconds: float) -> HTTPException:

@@ -28,16 +28,16 @@ class MultiHop(Task):
     metric_names = ("f1", "em")
 
     def load(self, split: Split, source: str | None = None) -> Sequence[Example]:
-        return [_example(record) for record in load_records(self.name, split, source, self.hub)]
+        return [multi_hop_example(record) for record in load_records(self.name, split, source, self.hub)]
 
     def metrics(self, predictions: Sequence[Prediction], examples: Sequence[Example]) -> dict[str, float]:
         return answer_scores(predictions, examples)
 
 
-def _example(record: Record) -> Example:
+def multi_hop_example(record: Record) -> Example:
     answers, support = record.texts("answers", "answer"), _titles(record)
     parts, places, start = [], {True: [(0, len(YES_NO))], False: []}, len(YES_NO)
-    for title, text in _paragraphs(record):
+    for title, text in paragraphs_of(record):
         parts.append(f"{title}\n{text}\n\n")
         places[title in support].append((start, start + len(parts[-1])))
         start += len(parts[-1])
@@ -65,16 +65,26 @@ def _find(
     return found
 
 
-def _paragraphs(record: Record) -> list[tuple[str, str]]:
-    """(title, text) pairs, from [[title, sentences or text, ...]] or the hub's {title: [...], sentences: [...]}."""
+def paragraphs_of(record: Record) -> list[tuple[str, str]]:
+    """(title, text) pairs."""
+    return [(title, text if isinstance(text, str) else _joined(text)) for title, text in _pairs(record)]
+
+
+def sentences_of(record: Record, number: int) -> list[str]:
+    """The sentences of a paragraph, as they are joined in its text; none if only the text is given."""
+    _, text = _pairs(record)[number]
+    return [] if isinstance(text, str) else [sentence.strip() for sentence in text]
+
+
+def _pairs(record: Record) -> list[tuple[str, Any]]:
+    """(title, sentences or text), from [[title, sentences or text, ...]] or the hub's {title: [], sentences: []}."""
     value: Any = record.get("context", "paragraphs", kind=(list, dict))
     pairs = zip(value["title"], value["sentences"], strict=True) if isinstance(value, dict) else value
     found = []
     for pair in pairs:
         if not isinstance(pair, list | tuple) or len(pair) < 2:
             raise DataError(f"{record.where}: paragraph {pair!r:.80} must be [title, sentences]")
-        title, text = pair[:2]
-        found.append((title, text if isinstance(text, str) else _joined(text)))
+        found.append((pair[0], pair[1]))
     return found
 
 

@@ -36,9 +36,11 @@ class Answering:
         text, parts = join_pieces([("", WORDS)])
         self.content, self.text = Text(text, "lease", "lease.txt", parts), text
         self.sentence_around = self.content.sentence_around
+        self.asked: list[tuple[str, int]] = []
 
     def ask_all(self, questions: Any, top: int, threshold: float, model: Any) -> list[Reply]:
-        return [Reply(question, tuple(self.answers(question))) for question in questions]
+        self.asked += [(question, top) for question in questions]
+        return [Reply(question, tuple(self.answers(question))[:top]) for question in questions]
 
     def answers(self, question: str) -> Any:
         for word, span, score in self.knows:
@@ -127,6 +129,16 @@ def test_a_list_of_objects_is_named_by_its_first_text() -> None:
         ("since of Acme", "March 15, 2000", 0.8),
     )
     assert made.values == {"tenants": [{"name": "Acme Corporation", "since": "2000-03-15"}]}
+
+
+def test_a_single_field_is_asked_for_one_answer_and_for_more_only_if_that_one_has_no_value() -> None:
+    schema = form_schema(form(begin=DATE))
+    readable = Answering((("begin", "March 15, 2000", 0.9),))
+    fill(readable, schema)  # type: ignore[arg-type]
+    assert {top for _, top in readable.asked} == {1}
+    other = Answering((("begin", "The licence is non-exclusive", 0.9), ("begin", "March 15, 2000", 0.8)))
+    assert fill(other, schema).values == {"begin": "2000-03-15"}  # type: ignore[arg-type]
+    assert max(top for _, top in other.asked) > 1
 
 
 def test_a_value_outside_its_schema_is_not_given() -> None:

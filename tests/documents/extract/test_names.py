@@ -2,7 +2,7 @@
 
 import pytest
 
-from vcc.documents.extract.names import is_defined_term, names_in
+from vcc.documents.extract.names import defined_terms, names_in, parties_among
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,12 @@ from vcc.documents.extract.names import is_defined_term, names_in
         ("", []),
         ("Medica S.p.A.", ["Medica S.p.A."]),
         ("Acme Company, Inc.", ["Acme Company, Inc."]),
+        ("Bunker One (USA) Inc.", ["Bunker One (USA) Inc."]),
+        ("Party A (Shipper): Express Co., Ltd.", ["Express Co., Ltd."]),
+        ("salesmen.com, inc.", ["salesmen.com, inc."]),
+        ("doing business as Acme", []),
+        ("collectively with Seller and Buyer", []),
+        ("Party B", []),
     ],
 )
 def test_the_names_of_a_span(span: str, names: list[str]) -> None:
@@ -42,6 +48,21 @@ def test_the_names_of_a_span(span: str, names: list[str]) -> None:
     assert [" ".join(span[one.start : one.end].split()) for one in found] == names
 
 
-def test_a_term_in_quotes_is_defined() -> None:
-    text = 'Acme Inc. (the "Buyer")'
-    assert is_defined_term(text, text.index("Buyer")) and not is_defined_term(text, 0)
+def test_terms_are_defined_in_brackets_or_by_a_name_that_is_given() -> None:
+    text = 'Acme Inc. (the "Buyer" or “Acme”), hereinafter called "Us," sells the book "Walden".'
+    assert defined_terms(text) == {"buyer", "acme", "us"}
+
+
+@pytest.mark.parametrize(
+    ("names", "kept"),
+    [
+        (["Reed's", "Full Company Inc.", "Reed's, Inc."], ["Full Company Inc.", "Reed's, Inc."]),
+        (["Acme Ltd", "ACME LTD", "Owner"], ["Acme Ltd"]),  # Owner is defined
+        (["Owner"], ["Owner"]),  # but it is all there is
+        (["Hill Village, LLC", "Hill Village Media, LLC"], ["Hill Village, LLC", "Hill Village Media, LLC"]),
+        (["Acme Ltd", "Beta", "Acme and Beta"], ["Acme Ltd", "Beta"]),
+        ([], []),
+    ],
+)
+def test_each_party_is_listed_once_by_its_full_name(names: list[str], kept: list[str]) -> None:
+    assert [names[i] for i in parties_among(names, {"owner"})] == kept

@@ -1,4 +1,4 @@
-"""A folder whose documents are read once each: `vcc index` reads them, `vcc find` and `vcc ask` search them."""
+"""A folder whose documents are read once each: `vcc index`, `vcc find` and `vcc ask` read what is new, and search."""
 
 import os
 from collections.abc import Sequence
@@ -8,13 +8,15 @@ from rich.console import Console
 from rich.filesize import decimal
 
 from vcc.commands.shared.documents import ReadLimits, print_json, remarks
-from vcc.commands.shared.fleet import FleetOptions, default_workers, plan, shown_progress, summary
+from vcc.commands.shared.fleet import NO_FLEET, FleetOptions, default_workers, plan, shown_progress, summary
 from vcc.documents.shipped import load_asker
+from vcc.errors import Failure
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # they import torch and pyarrow
     from vcc.documents.store import Store
     from vcc.fleet.collection import Answered, Collection
     from vcc.fleet.job import Done, Job
+    from vcc.fleet.run import Tally
 
 
 def index_job(model: str | None, reading: ReadLimits, store: "Store") -> "Job":
@@ -24,42 +26,64 @@ def index_job(model: str | None, reading: ReadLimits, store: "Store") -> "Job":
     return Job("index", model, store=folder, limits=reading.limits, seconds=reading.seconds, memory=memory)
 
 
-def index_collection(source: str, model: str | None, reading: ReadLimits, fleet: FleetOptions, store: "Store") -> None:
-    """Read every document once, and catalogue them all."""
-    from vcc.fleet.collection import collect
-    from vcc.fleet.run import Executor, estimate
+def store_here() -> "Store":
+    from vcc.documents.store import default_store
+
+    return default_store(not_kept)
+
+
+def is_folder(source: str) -> bool:
+    return os.path.isdir(source) or "://" in source
+
+
+def index_collection(source: str, model: str | None, reading: ReadLimits, fleet: FleetOptions) -> None:
+    """Read what is new in a folder, catalogue all of it, and tell what was done."""
+    if not fleet.dry_run:
+        tell(source, *collected(source, model, reading, fleet))
+        return
+    from vcc.fleet.run import estimate
     from vcc.fleet.sources import find_items
 
-    job, listing = index_job(model, reading, store), find_items([source], fleet.column, reading.limits)
-    workers = fleet.workers or (None if fleet.ray else default_workers())
-    if fleet.dry_run:
+    store = store_here()
 
-        def disk(done: Sequence["Done"]) -> int:
-            made = [store.folder / one.rows[0]["place"] for one in done if one.kind is None]
-            return sum(file.stat().st_size for path in made for file in path.iterdir())
+    def disk(done: Sequence["Done"]) -> int:
+        made = [store.folder / one.rows[0]["place"] for one in done if one.kind is None and store.folder]
+        return sum(file.stat().st_size for path in made for file in path.iterdir())
 
-        remarks.print(plan(estimate(job, listing.items, disk), workers), markup=False)
-        return
-    executor = Executor(workers, fleet.ray)
+    items = find_items([source], fleet.column, reading.limits).items
+    remarks.print(plan(estimate(index_job(model, reading, store), items, disk), workers_of(fleet)), markup=False)
+
+
+def current_collection(source: str, model: str | None, reading: ReadLimits) -> "Collection":
+    """Return the collection of a folder as it is now: files that came or changed are read first."""
+    collection, tally = collected(source, model, reading, NO_FLEET)
+    if tally.documents:
+        tell(source, collection, tally)
+    return collection
+
+
+def collected(source: str, model: str | None, reading: ReadLimits, fleet: FleetOptions) -> "tuple[Collection, Tally]":
+    from vcc.fleet.collection import collect
+    from vcc.fleet.run import Executor
+    from vcc.fleet.sources import find_items
+
+    store = store_here()
+    job, items = index_job(model, reading, store), find_items([source], fleet.column, reading.limits).items
     with shown_progress() as report:
-        collection, tally = collect(job, source, listing.items, store, executor, fleet.retry, report)
-    catalogue = collection.catalogue
-    shown = f"{len(catalogue):,} documents, {decimal(catalogue.size)}"
+        return collect(job, source, items, store, Executor(workers_of(fleet), fleet.ray), fleet.retry, report)
+
+
+def workers_of(fleet: FleetOptions) -> int | None:
+    return fleet.workers or (None if fleet.ray else default_workers())
+
+
+def tell(source: str, collection: "Collection", tally: "Tally") -> None:
+    shown = f"{len(collection.catalogue):,} documents, {decimal(collection.catalogue.size)}"
     remarks.print(f"{source}: {summary(tally)}; catalogue of {shown}", markup=False)
 
 
-def kept_collection(source: str, model: str | None, reading: ReadLimits) -> "Collection | None":
-    """Return the collection that `vcc index` has made of a folder, or None."""
-    if not (os.path.isdir(source) or "://" in source):
-        return None
-    from vcc.documents.store import default_store
-    from vcc.fleet.collection import Collection, collection_folder
-
-    store = default_store()
-    if store.folder is None:
-        return None
-    found = Collection(collection_folder(store, source, index_job(model, reading, store)))
-    return found if found.exists else None
+def not_kept(problem: str) -> None:
+    raise Failure(problem)
 
 
 def ask_collection(
@@ -70,15 +94,15 @@ def ask_collection(
     json: bool,
     model: str | None,
     reading: ReadLimits,
+    threshold: float | None = None,
 ) -> None:
     """Print the best answers of the best documents: all answers compete by their scores."""
-    from vcc.documents.store import default_store
     from vcc.fleet.collection import best_answers
 
-    asker, job = load_asker(model), index_job(model, reading, default_store())
+    asker, job = load_asker(model), index_job(model, reading, store_here())
     console, replies = Console(highlight=False), []
     for question in questions:
-        found = list(collection.answers_to(question, asker, job, top, documents))
+        found = list(collection.answers_to(question, asker, job, top, documents, threshold))
         if json:
             replies.append({"question": question, "documents": [as_json(one) for one in found]})
             continue

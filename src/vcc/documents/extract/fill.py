@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vcc.documents.answer import Answer, Reply, answer_at, merge_overlaps
+from vcc.documents.answer import Answer, Reply, answer_at, merge_overlaps, on_one_line
 from vcc.documents.askable import Askable
-from vcc.documents.extract.names import is_defined_term, names_in
+from vcc.documents.extract.names import names_in, parties_in
 from vcc.documents.extract.schema import FormField, FormSchema
 from vcc.documents.extract.terms import end_of_term
 from vcc.documents.extract.values import ReadValue, values_in
@@ -83,6 +83,7 @@ class Filler:
     model: str | None
     begins: str | None = None  # the day on which the agreement takes effect, "" if unknown; None: not asked yet
     replies: dict[str, Reply] = field(default_factory=dict)
+    tops: dict[str, int] = field(default_factory=dict)  # how many answers each question was asked for
     filled: list[Filled] = field(default_factory=list)
 
     @property
@@ -92,18 +93,23 @@ class Filler:
 
     def ask(self, leaves: Sequence[FormField]) -> None:
         """The surest question of every field in one batch; the other wordings in another, where that one failed."""
-        self.ask_all([questions_of(leaf)[0] for leaf in leaves])
-        doubtful = [leaf for leaf in leaves if self.best_score(questions_of(leaf)[0]) < self.needed]
-        self.ask_all([question for leaf in doubtful for question in questions_of(leaf)])
+        for some, top in (
+            ([leaf for leaf in leaves if leaf.item is None], 1),
+            ([leaf for leaf in leaves if leaf.item is not None], MOST_ITEMS),
+        ):
+            self.ask_all([questions_of(leaf)[0] for leaf in some], top)
+            doubtful = [leaf for leaf in some if self.best_score(questions_of(leaf)[0]) < self.needed]
+            self.ask_all([question for leaf in doubtful for question in questions_of(leaf)], top)
 
     def best_score(self, question: str) -> float:
         return max((answer.score for answer in self.replies[question].all_answers), default=0.0)
 
-    def ask_all(self, questions: Sequence[str]) -> None:
-        new = [question for question in dict.fromkeys(questions) if question not in self.replies]
+    def ask_all(self, questions: Sequence[str], top: int = 1) -> None:
+        new = [question for question in dict.fromkeys(questions) if self.tops.get(question, 0) < top]
         if new:
-            found = self.document.ask_all(new, MOST_ITEMS, 0.0, self.model)
+            found = self.document.ask_all(new, top, 0.0, self.model)
             self.replies |= dict(zip(new, found, strict=True))
+            self.tops |= dict.fromkeys(new, top)
 
     def number(self, leaf: FormField) -> int:
         return self.schema.leaves.index(leaf)
@@ -128,6 +134,14 @@ class Filler:
     def single(self, wanted: FormField, of: str = "") -> tuple[Any, Answer | None]:
         if wanted.kind == "boolean":
             return self.boolean(wanted)
+        value, answer = self.best_value(wanted, of)
+        if value is None and answer is not None and answer.score >= self.needed:  # sure, but without a value
+            self.ask_all(self.asked(wanted, of), MOST_ITEMS)
+            value, answer = self.best_value(wanted, of)
+        return value, answer
+
+    def best_value(self, wanted: FormField, of: str) -> tuple[Any, Answer | None]:
+        """The value in the likeliest answer that has one, and where it stands; without one, the likeliest answer."""
         doubtful: Answer | None = None
         for score, question, answer in self.candidates(self.asked(wanted, of)):
             if score < self.needed:
@@ -139,11 +153,11 @@ class Filler:
             doubtful = doubtful or replace(answer, sure=False)
         return None, doubtful
 
-    def asked(self, wanted: FormField, of: str = "") -> list[str]:
-        """The wordings of a field that were asked, at least one."""
+    def asked(self, wanted: FormField, of: str = "", top: int = 1) -> list[str]:
+        """The wordings of a field that were asked for `top` answers, at least one."""
         questions = questions_of(wanted, of)
-        if not any(question in self.replies for question in questions):
-            self.ask_all(questions)
+        if not any(self.tops.get(question, 0) >= top for question in questions):
+            self.ask_all(questions, top)
         return [question for question in questions if question in self.replies]
 
     def candidates(self, questions: Sequence[str]) -> list[tuple[float, str, Answer]]:
@@ -215,14 +229,18 @@ class Filler:
 
     def items(self, wanted: FormField, item: FormField) -> list[tuple[Any, Answer]]:
         """The values of a list: those of the wording whose best answer is the likeliest, without repetitions."""
-        best = max(self.asked(wanted), key=self.best_score)
+        best = max(self.asked(wanted, top=MOST_ITEMS), key=self.best_score)
         answers = self.replies[best].all_answers
         if not answers or answers[0].score < self.needed:
             return []
         found: list[tuple[Any, Answer]] = []
-        for answer in (one for one in merge_overlaps(answers) if one.score >= FURTHER):
+        likely = [one for one in merge_overlaps(answers) if one.score >= FURTHER]
+        if item.kind == "text" and is_about(wanted, "Parties"):
+            parties = ((on_one_line(one.text), one) for one in parties_in(self.document.content, likely))
+            found, likely = [one for one in parties if self.schema.allows(item, one[0])], []
+        for answer in likely:
             if item.kind == "text":
-                read = self.names(answer, is_about(wanted, "Parties"))
+                read = self.names(answer)
             elif item.kind == "boolean":
                 raise UsageError(f"{self.schema.source}: {wanted.path} is a list of booleans, which a form cannot fill")
             else:
@@ -234,13 +252,9 @@ class Filler:
         kept = found[:most]
         return kept if self.schema.allows(wanted, [value for value, _ in kept]) else []
 
-    def names(self, answer: Answer, parties: bool) -> Iterator[tuple[str, Answer]]:
-        """The names in an answer; among parties, no terms that the contract defines."""
-        if parties and is_defined_term(self.document.text, answer.start):
-            return
-        found = names_in(answer.text)
-        if not found and not parties and (words := " ".join(answer.text.split())):
-            found = [ReadValue(words, 0, len(answer.text))]
+    def names(self, answer: Answer) -> Iterator[tuple[str, Answer]]:
+        """The names in an answer, or else all its words."""
+        found = names_in(answer.text) or [ReadValue(on_one_line(answer.text), 0, len(answer.text))]
         for one in found:
             at = answer.start + one.start, answer.start + one.end
             yield one.value, answer if len(found) == 1 else answer_at(self.document.content, *at, answer.score)

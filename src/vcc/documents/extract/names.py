@@ -5,8 +5,11 @@ Inc." and "Beta LLC".
 """
 
 import re
+from collections.abc import Iterable, Sequence, Set
 
+from vcc.documents.answer import Answer, answer_at
 from vcc.documents.extract.values import ReadValue
+from vcc.documents.text import Text
 
 QUOTES = "\"'“”‘’„«»"
 # What a company's name ends with.
@@ -18,7 +21,10 @@ FORM = (
 # Between two names: only after a company's form or a closing bracket, for "Harrow and Vale" is one name.
 BETWEEN = re.compile(r"(?:(?<=\))|(?<=[\w.]))\s*(?:;|\n\s*\n|,?\s+(?:and|&|AND)\s+|,\s+(?=[A-Z]))")
 ENDS = re.compile(rf"(?:{FORM}|\)|\b(?:corporation|company|partnership))$")
-BRACKETS = re.compile(r"\s*\([^()]*\)?")
+BRACKETS = re.compile(rf"\s*\([^()]*(?:\)|$)(?!\s*{FORM})")  # but "Acme (USA) Inc." is a name
+# Where terms are defined: (the "Buyer"), hereinafter called "Acme".
+DEFINING = re.compile(r"\([^()]{1,300}\)?|\b(?:called|as|hereinafter)\s+(?:the\s+)?[\"“”'‘][^\"“”\n]{1,60}[\"”]?")
+DEFINED = re.compile(r"[\"“”„«'‘]+([^\"“”„«»\n]{1,60}?)[.,]?[\"“”»'’]")
 ABOUT = re.compile(  # what follows a name: ", a Delaware corporation", "with its principal office at"
     r",?\s+(?:an?\s+[\w\s.-]*?(?:corporation|company|partnership|association|trust|bank|individual|entity)\b|"
     r"(?:with|having)\s+(?:its|an?|offices?)\b|whose\s|located\s|organi[sz]ed\s|incorporated\s+(?:in|under)\b|"
@@ -26,12 +32,18 @@ ABOUT = re.compile(  # what follows a name: ", a Delaware corporation", "with it
     re.IGNORECASE | re.DOTALL,
 )
 OPENING = re.compile(r"^(?:(?:(?:is|are|made|entered\s+into|by|[Aa]nd|AND|between|among|[Tt]he)\s+)+)(?=[A-Z0-9])")
-NOT_A_NAME = re.compile(r"_|^an?\s|\b[A-Z]{2} \d{4,}")  # a blank to fill in, "a Maryland corporation", a postcode
+LABEL = re.compile(r"^[\w/ ()-]{1,30}:\s+(?=\S)")  # "The buyer: Acme Ltd."
+# A blank to fill in, "a Maryland corporation", a postcode, another name of a party, what the parties are called.
+NOT_A_NAME = re.compile(
+    r"__|<|[\"“”«»]|\b[A-Z]{2} \d{4,}|^(?:an?|doing business as|formerly|[adf][/.]?[bk][/.]?a[/.]?)\s|"
+    r"\b(?:collectively|hereinafter|individually|referred to|named (?:above|below))\b",
+    re.IGNORECASE,
+)
 LONGEST = 12  # words; more are a sentence
 TERMS = frozenset(
     word
     for line in (
-        "a an and are as called collectively each either hereinafter individually it its of one other referred the",
+        "a an and are as b c called collectively each either hereinafter individually it its of one other referred the",
         "they this to together us we you buyer client company consultant contractor customer distributor franchisee",
         "franchisor lender lessee lessor licensee licensor manufacturer parties party provider purchaser reseller",
         "seller supplier",
@@ -68,12 +80,14 @@ def begins_with_form(rest: str) -> bool:
 
 def trimmed(span: str, first: int, last: int) -> tuple[int, int]:
     """Without what stands before and after a name."""
+    if match := LABEL.match(span[first:last]):
+        first += match.end()
     for pattern in (BRACKETS, ABOUT):
         if match := pattern.search(span, first, last):
             last = match.start() if match.start() > first else last
     if match := OPENING.match(span[first:last]):
         first += match.end()
-    while first < last and span[first] in f"{QUOTES} \n\t,;:(.)":
+    while first < last and span[first] in f"{QUOTES} \n\t,;:(.)-":
         first += 1
     while first < last and span[last - 1] in f"{QUOTES} \n\t,;:()":
         last -= 1
@@ -81,13 +95,53 @@ def trimmed(span: str, first: int, last: int) -> tuple[int, int]:
 
 
 def is_name(words: str) -> bool:
-    """Whether words name someone: a capital or a digit, and more than a defined term such as "the Parties"."""
-    known = {word.strip(".,").lower() for word in re.split(r"[\s\"“”]+", words)} - {""}
+    """Whether words name someone: a capital or a company's form, and more than a defined term such as "the Parties"."""
     if NOT_A_NAME.search(words) or len(words.split()) > LONGEST or len(words) < 2:
         return False
-    return any(letter.isupper() for letter in words) and bool(known - TERMS)
+    return (any(letter.isupper() for letter in words) or has_form(words)) and bool(words_of(words) - TERMS)
 
 
-def is_defined_term(text: str, start: int) -> bool:
-    """Whether a span stands in quotes, as the terms do that a contract defines: (the "Buyer")."""
-    return text[start] in QUOTES or (start > 0 and text[start - 1] in QUOTES)
+def has_form(name: str) -> bool:
+    """Whether a name ends with a company's form, as a full name does."""
+    return re.search(rf"(?<!\w){FORM}$", name, re.IGNORECASE) is not None
+
+
+def words_of(name: str) -> frozenset[str]:
+    return frozenset(word.strip(".,").lower() for word in re.split(r"[\s,\"“”]+", name)) - {"", "the"}
+
+
+def defined_terms(text: str) -> frozenset[str]:
+    """The terms that a contract defines, in small letters."""
+    places = (match.group() for match in DEFINING.finditer(text))
+    return frozenset(" ".join(match[1].split()).lower() for place in places for match in DEFINED.finditer(place))
+
+
+def parties_among(names: Sequence[str], defined: Set[str]) -> list[int]:
+    """The numbers of the names that are parties, each once by its full name. Defined terms count only if there is
+    nothing else."""
+    own = [i for i, name in enumerate(names) if name.strip(".,").lower() not in defined]
+    if not own:
+        own = list(range(len(names)))
+    words = {i: words_of(names[i]) for i in own}
+
+    def shorter(i: int, j: int) -> bool:
+        """Whether name i is name j again, or a short form of it."""
+        return (j < i and words[i] == words[j]) or (words[i] < words[j] and not has_form(names[i]))
+
+    def joined(i: int) -> bool:
+        """Whether name i puts others together: "Acme and Beta"."""
+        others = {word for j in own if not words[i] <= words[j] for word in words[j]}
+        return "and" in words[i] and words[i] - {"and"} <= others
+
+    own = [i for i in own if not joined(i)]
+    return [i for i in own if not any(j != i and shorter(i, j) for j in own)]
+
+
+def parties_in(text: Text, answers: Iterable[Answer]) -> list[Answer]:
+    """The parties that answers name, each where it stands."""
+    found = [
+        answer_at(text, answer.start + name.start, answer.start + name.end, answer.score, answer.sure)
+        for answer in answers
+        for name in names_in(answer.text)
+    ]
+    return [found[i] for i in parties_among([one.text for one in found], defined_terms(text.text))]

@@ -61,20 +61,22 @@ class BertHost(FamilyHost):
         parts, words, types = self.model.embeddings, inputs.get("inputs_embeds"), inputs.get("token_type_ids")
         ids = repeat_beyond(ids.clamp(min=max(self.first - 1, 0)), self.first, table_size(parts.position_embeddings))
         words = parts.word_embeddings(inputs["input_ids"]) if words is None else words
-        # Where all tokens are of type 0, its row's gradient is a sum: not one addition per token to the same place.
-        kinds = parts.token_type_embeddings(ids.new_zeros(1) if types is None else types)
-        hidden = parts.dropout(parts.LayerNorm(words + kinds + parts.position_embeddings(ids)))
+        kinds = parts._modules.get("token_type_embeddings")
+        if kinds is not None:
+            # Where all tokens are of type 0, its row's gradient is a sum: not one addition per token to the same place.
+            words = words + kinds(ids.new_zeros(1) if types is None else types)
+        hidden = parts.dropout(parts.LayerNorm(words + parts.position_embeddings(ids)))
         project = self.model._modules.get("embeddings_project")  # ELECTRA, where embeddings are narrower
         return hidden if project is None else project(hidden)
 
     def own_positions(self, inputs: Inputs) -> Tensor:
         """Position ids as the family counts them."""
-        embeddings = self.model.embeddings
-        if self.family.positions != "after padding":
-            return token_places(inputs)
-        if inputs.get("input_ids") is not None:
-            return embeddings.create_position_ids_from_input_ids(inputs["input_ids"], embeddings.padding_idx)
-        return embeddings.create_position_ids_from_inputs_embeds(inputs["inputs_embeds"], embeddings.padding_idx)
+        tokens = inputs.get("input_ids")
+        if self.family.positions != "after padding" or tokens is None:
+            return token_places(inputs) + self.first
+        padding = self.model.embeddings.padding_idx
+        real = tokens.ne(padding).long()
+        return real.cumsum(1) * real + padding
 
     def output(self, hidden: Any, hidden_states: Any) -> "BaseModelOutputWithPoolingAndCrossAttentions":
         from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions
@@ -93,7 +95,8 @@ class BertHost(FamilyHost):
         embeddings.position_embeddings = repeat_rows(embeddings.position_embeddings, self.first, size)
         device = embeddings.position_embeddings.weight.device
         embeddings.position_ids = nn.Buffer(torch.arange(size, device=device)[None], persistent=False)
-        embeddings.token_type_ids = nn.Buffer(torch.zeros_like(embeddings.position_ids), persistent=False)
+        if "token_type_ids" in embeddings._buffers:
+            embeddings.token_type_ids = nn.Buffer(torch.zeros_like(embeddings.position_ids), persistent=False)
         self.model.config.max_position_embeddings = size
 
 

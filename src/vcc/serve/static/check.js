@@ -32,15 +32,19 @@ $("check-form").addEventListener("submit", async (event) => {
   }
 });
 
-function line({ sentence, verdict, by, reason, passage }) {
+function line({ sentence, verdict, by, reason, passage, also }) {
   const badge = element("span", { className: `verdict ${verdict.replace(" ", "-")}`, textContent: verdict });
   const made = element("div", { className: "reply" }, element("p", { className: "said" }, badge, " ", sentence));
-  if (passage) made.append(element("button", { type: "button", className: "answer", onclick: choose },
-    element("span", { className: "sentence", textContent: shortened(passage.text) }),
-    element("span", { className: "place" }, element("span", { textContent: passage.place }),
-      element("span", { textContent: `${by}, score ${passage.score.toFixed(2)}` }))));
+  for (const one of passage ? [passage, ...also] : []) made.append(button(one, by));
   if (reason) made.append(element("p", { className: "soft", textContent: reason }));
   return made;
+}
+
+function button(passage, by) {
+  return element("button", { type: "button", className: "answer", onclick: choose },
+    element("span", { className: "sentence", textContent: shortened(passage.text) }),
+    element("span", { className: "place" }, element("span", { textContent: passage.place }),
+      element("span", { textContent: `${by}, score ${passage.score.toFixed(2)}` })));
   async function choose() {
     try {
       await viewer.light(passage);
