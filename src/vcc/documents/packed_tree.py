@@ -39,17 +39,25 @@ class PackedTree:
 
     @classmethod
     def of(cls, trees: Iterable[SegmentTree]) -> "PackedTree":
-        """Join the trees of consecutive pieces of a document; all but the last have whole coarsest nodes."""
-        found: dict[str, list[Tensor]] = {}
+        """Join the trees of consecutive pieces of a document; all but the last have whole coarsest nodes.
+
+        A bytearray grows where it is: joined at the end, the pieces would take twice their memory.
+        """
+        grown: dict[str, bytearray] = {}
+        last: dict[str, Tensor] = {}
         scales: tuple[int, ...] = (1,)
         length = width = 0
         for tree in trees:
             scales, length, width = tree.scales, length + tree.length, tree.means.shape[2]
             for name, part in vectors_of_tree(tree).items():
-                values, steps = pack(part[0].cpu())
-                found.setdefault(name, []).append(values)
-                found.setdefault(name + STEPS, []).append(steps)
-        return cls(scales, length, width, {name: torch.cat(parts) for name, parts in found.items()})
+                last[name], last[name + STEPS] = pack(part[0].cpu())
+            for name, packed in last.items():
+                grown.setdefault(name, bytearray()).extend(packed.contiguous().numpy().data.cast("B"))
+        parts = {
+            name: torch.frombuffer(grown[name], dtype=packed.dtype).view(-1, *packed.shape[1:])
+            for name, packed in last.items()
+        }
+        return cls(scales, length, width, parts)
 
     def tree(self, device: torch.device | str = "cpu") -> SegmentTree:
         """The tree in 32 bits."""
