@@ -1,7 +1,7 @@
 """Products of matrices in 8 bits, by the kernels of this machine.
 
 On x86-64 they are oneDNN's, as torch's own compiler calls them. On aarch64 torch has none that use the processor's dot
-products, and ONNX Runtime has: 4 times as fast as torch in 32 bits (docs/performance.md).
+products, and ONNX Runtime has: 3 to 4 times as fast as torch in 32 bits (`benchmarks/eight_bits.py`).
 """
 
 import platform
