@@ -1,6 +1,6 @@
 """Twenty real documents, five questions each: right, right and shown, wrong and shown.
 
-    python benchmarks/real_documents.py --folder ../documents [--model FOLDER] [--kept FOLDER] [--json results.json]
+    python -m benchmarks.real_documents --folder ../documents [--model FOLDER] [--kept FOLDER] [--json results.json]
 
 The documents come from Debian's and Python's own packages (`apt-get download`, `pip download`), in the version and with
 the SHA-256 of real_documents.json; the packages are kept in `--folder`. The questions, their answers and places were

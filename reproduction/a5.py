@@ -10,6 +10,7 @@ from reproduction.small.layout import CURVE, DECODER
 from reproduction.small.prefix import PREFIX_READERS
 from reproduction.small.prefix_jobs import settings_of
 from reproduction.small.steps import SLOWER_CPU, job, missing, seeded, timed
+from vcc.errors import UsageError
 
 MODULE = "reproduction.small.prefix_jobs"
 ROW = 0.25  # training ms of a row as long as a suffix: an estimate for planning on one H200
@@ -38,6 +39,8 @@ class AppendixA5(Experiment):
         return replace(at, out=at.out / "a5")
 
     def steps(self, at: Workspace) -> list[ProcessStep]:
+        if at.small.suffix >= at.small.length:
+            raise UsageError(f"--suffix is {at.small.suffix}: it must be less than --length {at.small.length}")
         models = self.models_of(at)
         repeats = range(at.small.seeds)
         return [self.begin(at), self.clock(at, models), *(self.go_on(at, m, n) for n in repeats for m in models)]

@@ -10,8 +10,13 @@ from reproduction.experiment import Scale, Workspace, plan, run_steps, unique
 from reproduction.registry import EXPERIMENTS
 from reproduction.report import write
 from reproduction.small.parts import cut_into_parts
-from reproduction.small.settings import Small, settle
+from reproduction.small.prefix import PREFIX_READERS
+from reproduction.small.settings import TABLE1, Small, settle
+from reproduction.small.variants import VARIANTS
+from reproduction.small.writers import WRITERS
+from reproduction.tasks.specs import LONG_TASKS, WAYS
 from vcc.errors import UsageError
+from vcc.tasks import TASKS
 
 
 def reproduce(
@@ -42,8 +47,8 @@ def reproduce(
     if scale == "paper" and given:
         named = ", ".join(f"--{one.replace('_', '-')}" for one in sorted(given))
         raise UsageError(f"--scale paper cannot be combined with {named}: the protocol is the paper's")
+    check_names(small := replace(Small(), **given))
     console = Console(highlight=False, soft_wrap=True)
-    small = replace(Small(), **given)
     experiments = [EXPERIMENTS[one]() for one in names]
     place = Workspace(scale, out, data, model, t5, text, small)
     if pack:
@@ -75,3 +80,12 @@ def reproduce(
         console.print("Nothing was run: use --run true.", markup=False)
     for file in report():
         console.print(f"written: {file}", markup=False)
+
+
+def check_names(small: Small) -> None:
+    """Raise if no experiment knows a model or a task; each ignores those of the others."""
+    known = {"models": {*VARIANTS, *WRITERS, *PREFIX_READERS, *WAYS}, "tasks": {*TABLE1, *TASKS, *LONG_TASKS}}
+    for option, names in known.items():
+        for name in getattr(small, option):
+            if name not in names:
+                raise UsageError(f"--{option} {name}: it must be one of {', '.join(sorted(names))}")

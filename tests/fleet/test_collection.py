@@ -228,3 +228,15 @@ def test_a_kill_leaves_the_catalogue_of_before_or_the_new_one(
     again = index(folder, model)
     assert found(again, model) == pytest.approx(after, abs=0.01)
     assert len(list(again.folder.glob("catalogue-*"))) == 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="such names cannot be written")
+def test_a_terminal_does_not_obey_the_names_of_files(
+    tmp_path: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = texts(tmp_path / "texts", 1)
+    (folder / "0.txt").rename(folder / "red\x1b[31m.txt")
+    for command in ("find", "ask"):
+        assert main([command, str(folder), QUESTION, "--model", model]) == 0
+        told = capsys.readouterr()
+        assert "\x1b" not in told.out + told.err and "red\\x1b" in told.out + told.err, command

@@ -17,7 +17,7 @@ from vcc.errors import Failure, UsageError
 ONE_NUMBER_OF_EACH = {
     "table1": "203.5", "table2": "1,930.7", "table3": "6,267.8", "table5": "260,533", "table6": "60.7",
     "table7": "721.7", "figure1": "422.3", "figure5": "76.1", "figure8": "75.2", "cuad": "56.1",
-    "tasks": "65,536",
+    "tasks": "65,536", "a5": "future work",
 }  # fmt: skip
 
 
@@ -65,6 +65,34 @@ def test_who_is_compared_can_be_chosen(tmp_path: Path) -> None:
     assert "score vcc-more cuad own 512" in lengths  # four times what it was tuned with
     assert "score longformer cuad own 128" in lengths and "score longformer cuad own 256" not in lengths
     assert "score dense-512 cuad own 32" in lengths and "score dense-512 cuad own 64" not in lengths
+
+
+def test_experiments_share_a_folder_and_ignore_each_others_names(tmp_path: Path) -> None:
+    """One command runs several: each takes its own models and tasks, all read what was packed together."""
+    models, tasks = ("vcc", "vcc-t5", "dense"), ("hotpotqa", "qmsum", "fairytale_choices")
+    at = replace(place("small", tmp_path), small=replace(tiny.SMALL, models=models, tasks=tasks))
+    names = ("table1", "table3", "figure5", "table2", "a5")
+    steps = {name: EXPERIMENTS[name]().steps(at) for name in names}
+    tuned = {name: [step.shown for step in some if " tune " in step.shown] for name, some in steps.items()}
+    every = [f"small tune {model} {task}" for task in ("hotpotqa", "fairytale_choices") for model in ("vcc", "dense")]
+    assert tuned["table1"] == every
+    assert tuned["table2"] == ["small tune vcc-t5 qmsum"]
+    assert [step.shown for step in steps["a5"]][2:] == ["a5 go_on vcc", "a5 go_on dense"]
+    together = [step for some in steps.values() for step in some]
+    assert {step.command[3] for step in together} == {str(at.packed)}
+    files: dict[Path, set[str]] = {}
+    for step in together:
+        files.setdefault(step.done, set()).add(step.shown)
+    assert all(len(shown) == 1 for file, shown in files.items() if "times" not in file.parts), "no two write one file"
+
+
+@pytest.mark.parametrize("option, name", [("--models", "longfromer"), ("--tasks", "hotpot")])
+def test_names_that_nobody_knows_are_refused(
+    option: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    several = f"vcc,{name}" if option == "--models" else name
+    assert main(["reproduce", "table1,a5", "--out", str(tmp_path), option, several]) == 2
+    assert f"{option} {name}: it must be one of" in capsys.readouterr().err
 
 
 def writes(folder: Path, name: str, *needs: str, code: str = "pass", alone: bool = False) -> ProcessStep:

@@ -86,7 +86,7 @@ def test_a_suffix_needs_a_prefix(model: LlamaForCausalLM) -> None:
         suffix_states(PrefixHost.of(model), tokens(61), 61, OPEN[0])
 
 
-SMALL = replace(tiny.SMALL, suffix=32, decoder_steps=2, pretrain_steps=2)
+SMALL = replace(tiny.SMALL, decoder_steps=2)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from tests.data.words import bert_like
 WORDS = " ".join(f"w{i}" for i in range(200))
 SMALL = Small(
     tasks=("squad_haystack",), length=128, short=32, start_steps=2, pretrain_steps=2, answer_steps=1, tune_steps=2,
-    prestart_steps=2, batch=4, at_once=2, examples=4, together=1, device="cpu", loaders=0, compile=False,
+    prestart_steps=2, suffix=32, batch=4, at_once=2, examples=4, together=1, device="cpu", loaders=0, compile=False,
 )  # fmt: skip
 
 

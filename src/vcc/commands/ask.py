@@ -33,6 +33,7 @@ from vcc.documents.review_table import Question
 from vcc.documents.show.report import report_html
 from vcc.documents.show.terminal import print_answers, print_replies
 from vcc.errors import UsageError
+from vcc.printable import printable
 
 
 def ask(
@@ -90,7 +91,9 @@ def ask(
 def converse(document: Document, top: int, threshold: float | None) -> None:
     """Answer questions at a prompt until an empty line."""
     console = Console(highlight=False)
-    console.print(f"{document.title}: {document.index().tokens:,} tokens. An empty line quits.", markup=False)
+    console.print(
+        f"{printable(document.title)}: {document.index().tokens:,} tokens. An empty line quits.", markup=False
+    )
     for [question] in prompts():
         replies, facts = answer(document, [question], top, threshold)
         print_answers(console, document.content, replies[0])

@@ -11,6 +11,7 @@ from vcc.commands.shared.documents import ReadLimits, print_json, remarks
 from vcc.commands.shared.fleet import NO_FLEET, FleetOptions, default_workers, plan, shown_progress, summary
 from vcc.documents.shipped import load_asker
 from vcc.errors import Failure
+from vcc.printable import printable
 
 if TYPE_CHECKING:  # they import torch and pyarrow
     from vcc.documents.store import Store
@@ -79,7 +80,7 @@ def workers_of(fleet: FleetOptions) -> int | None:
 
 def tell(source: str, collection: "Collection", tally: "Tally") -> None:
     shown = f"{len(collection.catalogue):,} documents, {decimal(collection.catalogue.size)}"
-    remarks.print(f"{source}: {summary(tally)}; catalogue of {shown}", markup=False)
+    remarks.print(f"{printable(source)}: {summary(tally)}; catalogue of {shown}", markup=False)
 
 
 def not_kept(problem: str) -> None:
@@ -106,12 +107,12 @@ def ask_collection(
         if json:
             replies.append({"question": question, "documents": [as_json(one) for one in found]})
             continue
-        console.print(question, style="bold", markup=False)
+        console.print(printable(question), style="bold", markup=False)
         best = best_answers(found, top)
         for answer, one in best:
             place = f"{one.document}, {answer.place}, score {answer.score:.2f}"
-            console.print(f"  {' '.join(answer.text.split())}", markup=False, soft_wrap=True)
-            console.print(f"    {place}", markup=False, soft_wrap=True, style="dim")
+            console.print(f"  {printable(' '.join(answer.text.split()))}", markup=False, soft_wrap=True)
+            console.print(f"    {printable(place)}", markup=False, soft_wrap=True, style="dim")
         if not best:
             console.print("  no sure answer in these documents", style="dim")
     if json:
