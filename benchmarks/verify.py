@@ -111,10 +111,15 @@ def verdict(document: Document, sentence: str, model: str | None) -> str:
     return "supported" if quote.changed is None else "contradicted"
 
 
-def nli(data: Path, documents: int, model: str | None) -> None:
-    """Print accuracy and evidence F1 on the first documents of ContractNLI's validation set."""
+def nli(data: Path, documents: int, model: str | None, sample: int | None = None) -> None:
+    """Print accuracy and evidence F1 on the first documents of ContractNLI's validation set, or on a sample of the
+    statements that have evidence."""
     texts = {row["doc_id"]: row["document"] for row in lines(data / "contractnli/docs.jsonl.xz")}
     rows = lines(data / "contractnli/validation.jsonl.xz")
+    if sample is not None:
+        rows = [row for row in rows if row["answers"]]
+        random.Random(7).shuffle(rows)
+        rows, documents = rows[:sample], len(rows)
     kept = set(list(dict.fromkeys(row["doc_id"] for row in rows))[:documents])
     right, number, scores = 0, 0, []
     confused: Counter[tuple[str, str]] = Counter()
@@ -155,6 +160,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--model")
     parser.add_argument("--number", type=int, default=300)
     parser.add_argument("--documents", type=int, default=10)
+    parser.add_argument("--sample", type=int, help="nli: only so many statements, drawn among those with evidence")
     return parser.parse_args()
 
 
@@ -163,4 +169,4 @@ if __name__ == "__main__":
     if given.part == "quotes":
         quotes(given.data, given.number, given.model)
     else:
-        nli(given.data, given.documents, given.model)
+        nli(given.data, given.documents, given.model, given.sample)

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from tests.documents.small_model import document as small_document
 from tests.documents.small_model import saved
 from vcc.documents.document import Document
-from vcc.documents.verify import NO_HEAD, has_head, sentences_of
+from vcc.documents.verify import NO_HEAD, clause_around, has_head, sentences_of
 from vcc.errors import ModelError, UsageError
 from vcc.qa.verdicts import FILE
 
@@ -66,3 +66,23 @@ def test_a_text_is_checked_sentence_by_sentence() -> None:
             sentences_of(empty)
     with pytest.raises(UsageError, match="sentences"):
         sentences_of("It rains. " * 300)
+
+
+@pytest.mark.parametrize(
+    ("inside", "clause"),
+    [
+        ("keep it", "Each party shall keep it secret."),
+        ("send", "(b) send it back;"),
+        ("use it only\nfor", "(a) use it only\nfor work,"),
+        ("secret. The other", "Each party shall keep it secret. The other party shall"),
+        ("Last words", "Last words"),
+    ],
+)
+def test_a_passage_is_a_whole_sentence_or_a_whole_item(inside: str, clause: str) -> None:
+    text = (
+        "It rains. Each party shall keep it secret. The other party shall (a) use it only\nfor work,\n"
+        "(b) send it back;\n(c) burn it.\n\nLast words"
+    )
+    start = text.index(inside)
+    first, last = clause_around(text, start, start + len(inside))
+    assert text[first:last] == clause

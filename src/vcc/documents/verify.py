@@ -13,7 +13,7 @@ from vcc.documents.answer import Answer, answer_at, on_one_line
 from vcc.documents.askable import Askable
 from vcc.documents.quotes import find_quote
 from vcc.documents.shipped import default_model, load_asker
-from vcc.documents.text import sentence_ends
+from vcc.documents.text import sentence_ends, without_overlaps
 from vcc.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ SUPPORTED, CONTRADICTED, NOT_FOUND = "supported", "contradicted", "not found"
 MOST_SENTENCES, LONGEST_TEXT = 200, 20_000
 NO_HEAD = "the model has no verdict head: only exact and near quotes are checked"
 NUMBER = re.compile(r"(?<!\w)\d+")
+REACH = 1000  # characters beside a passage in which its clause begins and ends
+ITEM = re.compile(r"(?<=\s)(?=\(?(?:[a-z]|[ivx]{1,4}|\d{1,2})\)\s)")  # before "(a) ", "iv) "
+LINE = re.compile(r"(?<=[.;:,])\s*\n\s*|\n\s*\n\s*")  # a line that ends with a sentence or an item, not a wrapped one
 
 
 @dataclass(frozen=True)
@@ -103,13 +106,30 @@ def by_model(document: Askable, sentence: str, model: str | None) -> Verdict:
     if silent >= max(support, against):
         return Verdict(sentence, NOT_FOUND, by="model", judged=True)
     spans = [(span.first, span.last) for span in judged.evidence] or [(judged.start, judged.end - 1)]
-    edges = [(int(offsets[first, 0]), int(offsets[last, 1])) for first, last in spans]
+    edges = [clause_around(document.text, int(offsets[first, 0]), int(offsets[last, 1])) for first, last in spans]
+    edges = list(without_overlaps(edges, lambda own: own))
     around = document.text[int(offsets[judged.start, 0]) : int(offsets[judged.end - 1, 1])]
     passage, *also = (answer_at(document.content, *own, max(support, against)) for own in edges)
     if support > against and set(NUMBER.findall(sentence)) - set(NUMBER.findall(around)):
         return Verdict(sentence, NOT_FOUND, passage, "model", "the passage has other numbers", True)
     verdict = SUPPORTED if support > against else CONTRADICTED
     return Verdict(sentence, verdict, passage, "model", judged=True, also=tuple(also))
+
+
+def clause_around(text: str, start: int, end: int) -> tuple[int, int]:
+    """The sentence or the items of a list that hold text[start:end]: evidence is read as a whole clause."""
+    first, last = max(0, start - REACH), min(len(text), end + REACH)
+    around = text[first:last]
+    starts, stops = [0] if first == 0 else [], [len(around)] if last == len(text) else []
+    for match in (*ITEM.finditer(around), *LINE.finditer(around)):
+        starts.append(match.end())
+        stops.append(match.start())
+    for stop, begin in sentence_ends(around):
+        starts.append(begin)
+        stops.append(stop)
+    begins = first + max((place for place in starts if first + place <= start), default=start - first)
+    ends = first + min((place for place in stops if first + place >= end), default=end - first)
+    return begins, begins + len(text[begins:ends].rstrip())
 
 
 def judged_windows(
