@@ -177,7 +177,7 @@ def test_relevance_is_that_of_a_catalogue_of_the_texts(asker: Asker) -> None:
 
 def test_of_a_long_text_the_places_with_the_words_are_read() -> None:
     ids = np.arange(10, 10 + 3 * MOST_READ)
-    ids[9000:9003] = (1, 2, 3)
+    ids[2 * MOST_READ : 2 * MOST_READ + 3] = (1, 2, 3)
     read = worth_reading(ids, np.array([1, 2, 3]))
     assert len(read) <= MOST_READ and {1, 2, 3} <= set(read.tolist())
     assert worth_reading(ids[:100], np.array([1])).tolist() == ids[:100].tolist()

@@ -6,7 +6,6 @@ the words of short passages by BM25. In both the best match counts: a document i
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -159,13 +158,9 @@ class Catalogue:
     def by_coarse_nodes(self, vector: Floats) -> Floats:
         """Return the cosine of each document's best coarse node: (d,)."""
         cosines = np.empty(len(self.coarse), np.float32)
-
-        def compare(first: int) -> None:
+        for first in range(0, len(cosines), ROWS):
             some = slice(first, first + ROWS)
             cosines[some] = self.coarse[some].astype(np.float32) @ vector / self.coarse_lengths[some]
-
-        with ThreadPoolExecutor(torch.get_num_threads()) as threads:  # numpy lets others run meanwhile
-            list(threads.map(compare, range(0, len(cosines), ROWS)))
         return np.maximum.reduceat(cosines, self.coarse_first[:-1])
 
     def by_fine_nodes(self, vector: Floats, numbers: Ints) -> Floats:

@@ -11,7 +11,7 @@ from vcc.documents.finding import Catalogue, Ints, Sketch, element, question_vec
 from vcc.qa.model import Progress, no_progress
 from vcc.qa.words import best_matches
 
-MOST_READ = 4096  # tokens of a text that the model reads; of a longer one, the passages that share the question's words
+MOST_READ = 2048  # tokens of a text that the model reads; of a longer one, the passages that share the question's words
 STRETCH = 256  # tokens read around such a passage, which has 128
 IN_A_BATCH = 8192  # tokens
 TOKENIZED = 16  # texts at once, by the tokenizer's own threads
