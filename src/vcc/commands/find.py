@@ -43,7 +43,7 @@ def find(
         return
     console = Console(highlight=False)
     for rank, hit in enumerate(hits, 1):
-        console.print(f"{rank:>3}  {hit.score:.2f}  {hit.item.name}", markup=False, soft_wrap=True)
+        console.print(f"{rank:>3}  {hit.score:.2f}  {printable(hit.item.name)}", markup=False, soft_wrap=True)
 
 
 def not_kept(problem: str) -> None:

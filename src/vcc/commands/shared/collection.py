@@ -10,6 +10,7 @@ from rich.filesize import decimal
 from vcc.commands.shared.documents import ReadLimits, print_json, remarks
 from vcc.commands.shared.fleet import FleetOptions, default_workers, plan, shown_progress, summary
 from vcc.documents.shipped import load_asker
+from vcc.printable import printable
 
 if TYPE_CHECKING:
     from vcc.documents.store import Store
@@ -45,7 +46,7 @@ def index_collection(source: str, model: str | None, reading: ReadLimits, fleet:
         collection, tally = collect(job, source, listing.items, store, executor, fleet.retry, report)
     catalogue = collection.catalogue
     shown = f"{len(catalogue):,} documents, {decimal(catalogue.size)}"
-    remarks.print(f"{source}: {summary(tally)}; catalogue of {shown}", markup=False)
+    remarks.print(f"{printable(source)}: {summary(tally)}; catalogue of {shown}", markup=False)
 
 
 def kept_collection(source: str, model: str | None, reading: ReadLimits) -> "Collection | None":
@@ -85,8 +86,8 @@ def ask_collection(
         console.print(question, style="bold", markup=False)
         best = best_answers(found, top)
         for answer, one in best:
-            place = f"{one.document}, {answer.place}, score {answer.score:.2f}"
-            console.print(f"  {' '.join(answer.text.split())}", markup=False, soft_wrap=True)
+            place = f"{printable(one.document)}, {answer.place}, score {answer.score:.2f}"
+            console.print(f"  {printable(' '.join(answer.text.split()))}", markup=False, soft_wrap=True)
             console.print(f"    {place}", markup=False, soft_wrap=True, style="dim")
         if not best:
             console.print("  no sure answer in these documents", style="dim")
