@@ -260,6 +260,27 @@ def test_a_collection_reads_each_document_once(
         assert [answer["start"] for answer in one["answers"]] == [a.start for a in expected[one["document"]]]
 
 
+def test_names_in_a_folder_do_not_command_the_terminal(
+    model: str, place: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vcc.commands.shared.collection.default_workers", lambda: 0)  # in this process
+    box, name = place / "in\x1b[2J\nvcc: forged", "a\x1b[2J\nvcc: forged"
+    box.mkdir()
+    (box / f"{name}.txt").write_text(small_model.text(60))
+    (box / f"{name}.pdf").write_bytes(b"%PDF-1.7 broken")
+    (place / "questions.csv").write_text("question\nw1 w2?\n")
+    for line in (
+        ["find", str(box), "w1?"],
+        ["ask", str(box), "w1?"],
+        ["index", str(box)],
+        ["review", str(box), "--questions", "questions.csv"],
+        ["ask", str(box / f"{name}.pdf"), "w1?"],
+    ):
+        main([*line, "--model", model])
+        shown = "".join(capsys.readouterr())
+        assert "forged" in shown and "\x1b[2J" not in shown and "\nvcc: forged" not in shown, line
+
+
 def answers(rows: list[Row], name: str) -> list[tuple[int, int, float]]:
     return [(row["start"], row["end"], row["score"]) for row in rows if row["document"] == name and row["rank"]]
 

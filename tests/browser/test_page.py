@@ -31,6 +31,7 @@ FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
+SECONDS = "600"  # that anything may take: a test does not depend on the speed of the machine
 QUESTION = "Which law governs this agreement?"
 TRUE = (
     "This Agreement is governed by, and shall be construed in accordance with, the laws of the State of New Hampshire, "
@@ -74,7 +75,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running(tmp_path_factory.mktemp("service")) as one:
+    with running(tmp_path_factory.mktemp("service"), "--wait", SECONDS) as one:
         yield one
 
 
@@ -109,7 +110,7 @@ class Tab:
 
     def another(self) -> Any:
         page = self.context.new_page()
-        page.set_default_timeout(120_000)
+        page.set_default_timeout(1000 * float(SECONDS))
         page.on("console", lambda line: self.faults.append(line.text) if line.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: self.faults.append(str(error)))
         return page

@@ -32,6 +32,7 @@ from tests.documents.samples import epub_bytes, pdf_bytes  # noqa: E402
 from tests.train import small  # noqa: E402
 from vcc.cli import COMMANDS  # noqa: E402
 from vcc.cli import main as command  # noqa: E402
+from vcc.commands.shared import collection  # noqa: E402
 from vcc.documents.formats.word import WORD  # noqa: E402
 from vcc.documents.shipped import load_asker  # noqa: E402
 
@@ -271,6 +272,7 @@ def prepare() -> None:
         importlib.import_module(target.partition(":")[0])
     for name in ("pypdf", "markdown_it", "jinja2", "matplotlib.pyplot", "transformers.models.bert.modeling_bert"):
         importlib.import_module(name)
+    collection.default_workers = lambda: 0  # a folder is read in the child: each worker would import torch again
 
 
 def main() -> int:

@@ -12,6 +12,7 @@ from vcc.documents.answer import Answer, Reply, excerpt, on_one_line
 from vcc.documents.layer_view import LayerView, closest_passages, heat
 from vcc.documents.review_table import ReviewTable
 from vcc.documents.text import Text, without_overlaps
+from vcc.printable import printable
 
 LIT = "bold black on yellow"
 GLOW = ((0.0, "#6b5a3a"), (0.5, "#f59e0b"), (1.0, "#f43f2f"))  # low to high, for light and dark terminals
@@ -69,9 +70,9 @@ def print_review(console: Console, text: Text, replies: Iterable[Reply], facts: 
 def print_table(console: Console, table: ReviewTable) -> None:
     """Many documents, a few lines each: the answers, then their number."""
     for row in table.rows:
-        console.print(Styled(row.document, style="bold"))
+        console.print(Styled(printable(row.document), style="bold"))
         if row.error:
-            print_indented(console, Styled(f"not read: {row.error}", style="red"), 2)
+            print_indented(console, Styled(f"not read: {printable(row.error)}", style="red"), 2)
             continue
         found = [(question, cell[0]) for question, cell in zip(table.questions, row.cells, strict=True) if cell]
         for question, answer in found:
