@@ -31,7 +31,7 @@ def test_the_version_is_the_same_everywhere() -> None:
 
 
 def test_other_weights_are_another_version_of_the_model() -> None:
-    """The card has version and hashes, the changelog the version: who changes the weights has to change all three."""
+    """The card names version and hashes, the changelog the version: a change of the weights changes all of them."""
     card = read("src/vcc/model/README.md")
     (version,) = re.findall(r"^Version (\d{4}\.\d\d\.\d\d),", card, re.MULTILINE)
     hashes = dict(re.findall(r"^\| `(\w+\.safetensors)` \| (\w{64}) \|$", card, re.MULTILINE))
