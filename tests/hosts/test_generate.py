@@ -116,6 +116,10 @@ def test_attentions_of_the_decoder_come_without_the_encoders(family: str) -> Non
 @pytest.mark.parametrize("family", ["t5", "bart"])
 def test_a_plain_assistant_may_help(family: str) -> None:
     wrapped, batch = vcc.wrap(build(family, LM), REAL), ragged().row(2)
+    try:
+        generate(build(family, LM), batch, "greedy", assistant_model=build(family, LM))
+    except TypeError as error:  # transformers 5.18 crops a T5 assistant's cache before anything is in it
+        pytest.skip(f"assisted generation of the untouched model fails: {error}")
     expected = generate(wrapped, batch, "greedy", vip_mask=batch.vips)
     for assistant in (build(family, LM), vcc.wrap(build(family, LM), OPEN)):
         helped = generate(wrapped, batch, "greedy", vip_mask=batch.vips, assistant_model=assistant)
