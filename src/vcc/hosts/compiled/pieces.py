@@ -100,7 +100,10 @@ def compiled(
 
 def begin(encoder: Any, batch: LongInput, config: VccConfig) -> tuple[Tensor, Windowed]:
     rows = encoder.embed(batch, config)
-    return rows.hidden, to_windows(rows, batch.vips, config)
+    windows = to_windows(rows, batch.vips, config)
+    if torch.is_grad_enabled():  # torch 2.11 loses the gradient of a result that is a view
+        windows = replace(windows, parts=tuple(part.with_hidden(part.hidden.clone()) for part in windows.parts))
+    return rows.hidden, windows
 
 
 def window(host: Host, part: Rows) -> Rows:
