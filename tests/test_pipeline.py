@@ -223,7 +223,9 @@ print(type(answering).__module__, sorted(found), found["answer"])
 """
 
 
-@pytest.mark.parametrize("imports", ["import vcc", "import transformers.pipelines, vcc"])
+@pytest.mark.parametrize(
+    "imports", ["import vcc", pytest.param("import transformers.pipelines, vcc", marks=pytest.mark.slow)]
+)
 def test_transformers_has_its_task_again(imports: str, tmp_path: Path) -> None:
     reader().save_pretrained(tmp_path)
     small_model.tokenizer().save_pretrained(tmp_path)

@@ -221,6 +221,7 @@ def test_a_task_that_dense_cannot_do_is_marked() -> None:
     assert "| needle | variables (says nothing) |" in told and "| dense |  | 100 | 4.9% | 100.0% |" in told
 
 
+@pytest.mark.slow
 def test_times_are_taken_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     decoders_gpu.decoders_gpu(tmp_path, small=True)
     for part in ("token", "build", "offload", "cross"):

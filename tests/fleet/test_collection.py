@@ -204,10 +204,10 @@ sys.exit(main({arguments!r}))
 @pytest.mark.parametrize(
     ("module", "name", "at"),
     [
-        ("documents.finding", "write_whole", 2),  # between two sketches
+        pytest.param("documents.finding", "write_whole", 2, marks=pytest.mark.slow),  # between two sketches
         ("documents.finding", "force", 3),  # between two arrays of the catalogue
         ("fleet.collection", "write_whole", 1),  # the catalogue is whole, but nothing names it
-        ("fleet.collection", "remove_others", 1),  # two catalogues are there
+        pytest.param("fleet.collection", "remove_others", 1, marks=pytest.mark.slow),  # two catalogues are there
     ],
 )
 def test_a_kill_leaves_the_catalogue_of_before_or_the_new_one(

@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
         (QUIET, AUTO),
         pytest.param((AUTO, "import vcc"), marks=pytest.mark.slow),
         pytest.param((QUIET, "vcc.wrap", AUTO), marks=pytest.mark.slow),
-        (QUIET, HALF_WAY, AUTO),
+        pytest.param((QUIET, HALF_WAY, AUTO), marks=pytest.mark.slow),
     ],
     ids=["vcc first", "transformers first", "wrap between", "a module that imports the Auto classes half-way"],
 )

@@ -54,7 +54,7 @@ def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("make", "auto", "task"),
     [
         (encoder, "AutoModelForQuestionAnswering", "question-answering"),
-        (decoder, "AutoModelForCausalLM", "text-generation"),
+        pytest.param(decoder, "AutoModelForCausalLM", "text-generation", marks=pytest.mark.slow),
     ],
 )
 def test_a_pushed_model_has_a_card_and_loads_as_the_card_says(make: Any, auto: str, task: str, remote: Path) -> None:

@@ -119,7 +119,8 @@ def test_feed_forward_chunks_change_nothing(family: str) -> None:
 # -------------------------------------------------------------------------------------------------- around the library
 
 
-@pytest.mark.parametrize("family", ["bert", pytest.param("t5", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["bert", "t5"])
 def test_an_exported_program_takes_any_batch_and_says_that_it_takes_one_length(family: str) -> None:
     wrapped = vcc.wrap(build(family, dtype=torch.float32, num_hidden_layers=2, num_layers=2), REAL)
     reader = wrapped.get_encoder() if family in SEQ2SEQ else wrapped

@@ -130,7 +130,8 @@ def test_nothing_of_ours_stays_on_an_unwrapped_model(family: str) -> None:
 LOAD = "import pickle, sys, vcc; model = pickle.load(open(sys.argv[1], 'rb')); print(type(model).__name__, model.vcc)"
 
 
-@pytest.mark.parametrize("family", ["bert", pytest.param("t5", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["bert", "t5"])
 def test_a_pickled_model_is_read_by_another_process(family: str, tmp_path: Path) -> None:
     wrapped = vcc.wrap(build(family), REAL)
     (tmp_path / "model").write_bytes(pickle.dumps(wrapped))
@@ -149,9 +150,8 @@ print(*(name.split(".")[-1] for name in loaded))
 WRAP = "vcc.wrap(BertModel(BertConfig(hidden_size=12, num_hidden_layers=1)), vcc.VccConfig())"
 
 
-@pytest.mark.parametrize(
-    "ask", [pytest.param(WRAP, marks=pytest.mark.slow), "AutoConfig.for_model('vcc-bert')"], ids=["wrap", "Auto class"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("ask", [WRAP, "AutoConfig.for_model('vcc-bert')"], ids=["wrap", "Auto class"])
 def test_wrapping_one_family_imports_one_family(ask: str) -> None:
     words = [sys.executable, "-c", ONE_FAMILY.format(ask=ask)]
     loaded = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()

@@ -56,6 +56,7 @@ def test_everyone_starts_with_the_same_weights(layout: SmallLayout) -> None:
         assert start.keys() <= own.keys() and all(torch.equal(own[key], value) for key, value in start.items())
 
 
+@pytest.mark.slow
 def test_other_settings_and_lengths_are_read_with(layout: SmallLayout) -> None:
     for name, options in (("longformer", {"window": 8}), ("mra", {"per_row": 1}), ("vcc", {"budget": [3]})):
         folder = layout.tuned(name, "squad_haystack")

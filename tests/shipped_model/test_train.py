@@ -89,7 +89,7 @@ def options_of(folder: Path, way: Any, out: str) -> TrainOptions:
     )
 
 
-@pytest.mark.parametrize("way", ["twice", "windows"])
+@pytest.mark.parametrize("way", [pytest.param("twice", marks=pytest.mark.slow), "windows"])
 def test_the_steps_are_those_of_a_plain_loop(way: str, prepared: Path, clock: Clock) -> None:  # noqa: F811
     options = options_of(prepared, way, "out")
     losses, model = plain(options, clock)
@@ -102,7 +102,7 @@ def test_the_steps_are_those_of_a_plain_loop(way: str, prepared: Path, clock: Cl
         torch.testing.assert_close(one, other)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_training_that_paused_ends_as_if_it_had_not(workers: int, prepared: Path, clock: Clock) -> None:  # noqa: F811
     options = replace(options_of(prepared, "twice", "whole"), workers=workers)
     way, mixture, practice = begun(options)

@@ -48,7 +48,7 @@ def deep_but(few: Sequence[str], every: Sequence[str]) -> list[Any]:
     return [family if family in few else pytest.param(family, marks=pytest.mark.slow) for family in every]
 
 
-@pytest.mark.parametrize("family", deep_but(("bert", "t5", "modernbert"), ONE_EACH))
+@pytest.mark.parametrize("family", deep_but(("bert", "modernbert"), ONE_EACH))
 def test_forward_is_one_graph_and_masks_do_not_recompile(family: str) -> None:
     wrapped = shallow(family)
     reader = wrapped.get_encoder() if family in SEQ2SEQ else wrapped
@@ -81,6 +81,7 @@ def operations(model: Any, batch: Batch) -> set[str]:
     return {str(node.target) for node in found.graph.nodes}
 
 
+@pytest.mark.slow
 def test_compiled_inference_adds_to_the_tree_in_place_and_training_does_not() -> None:
     """A compiler copies the whole tree where it meets any other way of adding rows, and loses gradients with this."""
     for learning in (False, True):
@@ -261,7 +262,7 @@ def syncs_during(run: Any) -> list[str]:
     ("family", "kinds"),
     [("bert", 2), *(pytest.param(*case, marks=pytest.mark.slow) for case in (("t5", 2), ("bart", 2)))],
 )
-@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("alone", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_layers_of_a_kind_are_compiled_once_with_the_same_numbers(
     family: str, kinds: int, learning: bool, alone: bool
 ) -> None:
@@ -288,7 +289,8 @@ def test_layers_of_a_kind_are_compiled_once_with_the_same_numbers(
     assert counter.frame_count == 3 + kinds
 
 
-@pytest.mark.parametrize("whole", [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.slow
+@pytest.mark.parametrize("whole", [True, False])
 def test_any_number_of_lengths_can_be_compiled(monkeypatch: pytest.MonkeyPatch, whole: bool) -> None:
     """Of one function the compiler makes eight graphs at most; the ninth would be an error."""
     eager = lambda function, mode: pieces.compiled(function, "eager")

@@ -75,6 +75,7 @@ def test_compression_is_the_papers_by_length() -> None:
     assert compression(4096).dense_below == 0
 
 
+@pytest.mark.slow
 def test_the_command_packs_runs_and_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from tests.reproduction import tiny
 
