@@ -12,7 +12,7 @@ from vcc.qa.model import Progress, no_progress
 from vcc.qa.words import best_matches
 
 MOST_READ = 2048  # tokens of a text that the model reads; of a longer one, the passages that share the question's words
-STRETCH = 256  # tokens read around such a passage, which has 128
+STRETCH = 128  # tokens of such a passage
 IN_A_BATCH = 8192  # tokens
 TOKENIZED = 16  # texts at once, by the tokenizer's own threads
 
