@@ -46,12 +46,17 @@ def test_a_model_loaded_with_offload_is_wrapped_and_unwrapped(family: str, every
     with torch.no_grad():
         compressed = vcc.wrap(model, REAL)(**batch.arguments(family))
         dense = model(**batch.inputs(family))
-        offloaded = transformers.AutoModel.from_pretrained(
-            tmp_path / "model",
-            dtype=torch.float64,
-            device_map=offload_map(model, everything),
-            offload_folder=tmp_path / "weights",
-        )
+        try:
+            offloaded = transformers.AutoModel.from_pretrained(
+                tmp_path / "model",
+                dtype=torch.float64,
+                device_map=offload_map(model, everything),
+                offload_folder=tmp_path / "weights",
+            )
+        except ValueError as refused:  # accelerate below 1.15, whatever the model
+            if "offload the whole model" not in str(refused):
+                raise
+            pytest.skip("this accelerate loads no model that is on the disk as a whole")
         assert "meta" in {parameter.device.type for parameter in offloaded.parameters()}
         wrapped = vcc.wrap(offloaded, REAL)
         assert difference(wrapped(**batch.arguments(family)), compressed) == 0 and len(wrapped.vcc_report()) == 3
