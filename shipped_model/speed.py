@@ -1,25 +1,29 @@
 """Seconds per contract for all 41 questions, with the bundled model and with sliding windows, alternating.
 
-    python -m shipped_model.speed --prepared prepared --contracts 31
+    python -m shipped_model.speed --data DATA --contracts 31
 
-The model is loaded and used as in the product. Windows are timed with an untrained MiniLM: weights do not change its
-speed. On a CPU, processor time of all threads is counted, without other load of the machine.
+The model is loaded and used as in the product, on a GPU in 16 bits unless VCC_PRECISION=float32. Windows are timed with
+an untrained MiniLM in the same precision: weights do not change its speed. On a CPU, processor time of all threads is
+counted, without other load of the machine.
 """
 
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import torch
 from transformers import BertConfig, BertForQuestionAnswering
 
-from shipped_model.data import Page, load
+from reproduction.cuad_split import contracts
+from shipped_model.data import Page, TokenQuestion
 from shipped_model.find import wait
 from shipped_model.ways import ReadByVcc, ReadByWindows, Way
 from vcc.commands.options import call
-from vcc.documents.shipped import SHIPPED, load_asker
+from vcc.data.features import tokenize_text
+from vcc.documents.shipped import load_asker
+from vcc.qa.model import QaModel
 from vcc.qa.windows import WindowReader
 
 
@@ -27,42 +31,47 @@ from vcc.qa.windows import WindowReader
 class SpeedOptions:
     """Settings of the measurement."""
 
-    prepared: Annotated[Path, "output folder of `prepare`"]
-    model: Annotated[Path, "folder of the model"] = SHIPPED
-    contracts: Annotated[int, "number of validation contracts, of 62"] = 31
+    data: Annotated[Path, "folder of the data sets"]
+    model: Annotated[str | None, "folder of a model; unless given, the bundled one"] = None
+    contracts: Annotated[int, "number of validation contracts, of 52"] = 31
     longest: Annotated[int, "maximum tokens of a contract; longer ones are skipped"] = 10**6
     threads: Annotated[int, "CPU threads"] = 2
-    half: Annotated[bool, "compute in 16 bits, for a GPU"] = False
 
 
 def speed(options: SpeedOptions) -> None:
     """Seconds per contract for all 41 questions, with VCC and with sliding windows, alternating in one process."""
     torch.set_num_threads(options.threads)
-    ours = load_asker(str(options.model)).qa
+    ours = load_asker(options.model).qa
     size = BertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)
-    minilm = BertForQuestionAnswering(size).eval().to(ours.device)
-    if options.half:
-        ours.model.half()
-        minilm.half()
+    minilm = BertForQuestionAnswering(size).eval().to(ours.device, next(ours.model.parameters()).dtype)
     ways: dict[str, Way] = {
         "vcc": ReadByVcc(ours),
         "windows": ReadByWindows(WindowReader(minilm, ours.frame, 512, ours.settings.longest_answer)),
     }
-    contracts = load(options.prepared / "tokens.npz.xz").units["cuad_validation"]
-    units = [unit for unit in contracts if len(unit.ids) <= options.longest]
-    units = units[:: max(1, len(units) // options.contracts)][: options.contracts]
+    pages = [page for page in validation_pages(options.data, ours) if len(page.ids) <= options.longest]
+    pages = pages[:: max(1, len(pages) // options.contracts)][: options.contracts]
     seconds = {name: 0.0 for name in ways}
     for way in ways.values():  # warm-up
-        way.find(Page(units[0].ids[:2000], tuple(replace(q, spans=()) for q in units[0].questions)))
-    for unit in units:
+        way.find(Page(pages[0].ids[:2000], pages[0].questions))
+    for page in pages:
         for name, way in ways.items():
-            seconds[name] += timed(way, Page(unit.ids, unit.questions))
-        print(len(unit.ids), "tokens", seconds, flush=True)
+            seconds[name] += timed(way, page)
+        print(len(page.ids), "tokens", seconds, flush=True)
     print(
-        f"{len(units)} contracts of {sum(len(unit.ids) for unit in units) // len(units):,} tokens on average: "
-        f"{seconds['vcc'] / len(units):.4g} and {seconds['windows'] / len(units):.4g} s per contract, "
+        f"{len(pages)} contracts of {sum(len(page.ids) for page in pages) // len(pages):,} tokens on average: "
+        f"{seconds['vcc'] / len(pages):.4g} and {seconds['windows'] / len(pages):.4g} s per contract, "
         f"{seconds['windows'] / seconds['vcc']:.2f} times as fast"
     )
+
+
+def validation_pages(data: Path, qa: QaModel) -> list[Page]:
+    """The validation contracts of CUAD with their 41 questions."""
+    questions: dict[str, list[TokenQuestion]] = {}
+    texts: dict[str, str] = {}
+    for example in contracts("validation", str(data)):
+        texts[str(example.group)] = example.document
+        questions.setdefault(str(example.group), []).append(TokenQuestion(qa.ids_of(example.question), ()))
+    return [Page(tokenize_text(texts[name], qa.tokenizer).ids, tuple(asked)) for name, asked in questions.items()]
 
 
 def timed(way: Way, page: Page) -> float:

@@ -13,6 +13,7 @@ from shipped_model import find, prepare, score, speed, teacher, train, verdicts
 from shipped_model.data import Mixture, TokenQuestion, TokenSets, Unit, save
 from tests.documents import small_model
 from vcc.commands.options import call
+from vcc.data.example import Example
 from vcc.documents.shipped import load_asker
 from vcc.errors import UsageError
 
@@ -88,12 +89,15 @@ def test_training_saves_a_model_and_what_it_finds(way: str, prepared: Path) -> N
         assert asker.model.device.type == "cpu" or torch.cuda.is_available()
 
 
-def test_contracts_are_timed_with_the_products_own_loader(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_contracts_are_timed_with_the_products_own_loader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     threads = torch.get_num_threads()
-    folder = prepared / "model"
-    folder.mkdir()
-    model = small_model.saved(folder)
-    call(speed.speed, ["--prepared", str(prepared), "--model", model, "--contracts", "1"], "speed")
+    model = small_model.saved(tmp_path)
+    text = "alpha beta gamma " * 50
+    asked = [Example(str(i), "alpha ?", text, (), group="one") for i in range(3)]
+    monkeypatch.setattr(speed, "contracts", lambda split, data: asked if split == "validation" else [])
+    call(speed.speed, ["--data", str(tmp_path), "--model", model, "--contracts", "1"], "speed")
     torch.set_num_threads(threads)
     assert "1 contracts of 150 tokens on average" in capsys.readouterr().out
 

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity
+
+from vcc.gpu_time import gpu_events
 
 TOP = 12
 OTHERS = "all others"
@@ -30,9 +31,7 @@ def busiest(step: Callable[[], None], device: torch.device) -> tuple[Kernel, ...
             torch.cuda.synchronize(device)
     found = [
         Kernel(event.key, event.count, (event.self_device_time_total if cuda else event.self_cpu_time_total) / 1e3)
-        for event in watched.key_averages()
-        # user annotations are listed among the kernels and would be counted twice
-        if not cuda or (event.device_type == DeviceType.CUDA and not event.is_user_annotation)
+        for event in (gpu_events(watched) if cuda else watched.key_averages())
     ]
     found = sorted((kernel for kernel in found if kernel.ms > 0), key=lambda kernel: -kernel.ms)
     rest = found[TOP:]

@@ -95,7 +95,9 @@ def pretrain(
         f"{store.report}\n{len(store.tokens):,} tokens in {len(store.ends):,} documents: an epoch has "
         f"{sequences.per_epoch:,} sequences of {length}; nothing is truncated"
     )
-    settled = settle(training, suggested, sequences.per_epoch, suggested.steps)
+    # an untouched model that is compiled would run its head on all tokens
+    compiled = not writes and model.vcc is not False
+    settled = settle(training, suggested, sequences.per_epoch, suggested.steps, one_length=compiled)
     auto_class = AutoModelForSeq2SeqLM if writes else AutoModelForMaskedLM
     usual = suggested.compression_for(layers_of(model)) if suggested.compression else None
     network = load_model(model, auto_class, length, settled.seed, tokenizer, new_head=True, compression=usual)

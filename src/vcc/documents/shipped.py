@@ -35,8 +35,8 @@ def load_asker(folder: str | None = None) -> "Asker":
 def loaded(folder: str | None) -> "Asker":
     """Load a saved model and its tokenizer, offline, onto the GPU if there is one.
 
-    Weights are stored in 16 bits and used in 32: on a CPU that is several times faster, and more exact. A CPU with
-    instructions for it computes in 8, unless VCC_PRECISION=float32.
+    The bundled model's weights are stored in 16 bits. A GPU computes in 16 too. On a CPU 32 are several times faster,
+    and one with instructions for it computes in 8. VCC_PRECISION=float32 keeps 32 everywhere.
     """
     path = default_model() if folder is None else Path(folder)
     if not (path / "config.json").is_file():
@@ -49,9 +49,12 @@ def loaded(folder: str | None) -> "Asker":
 
     model, tokenizer = bundled() if folder is None else saved(path)
     place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    precision = wanted_precision()
     if place.type == "cpu":
         keep_freed_memory()
-    return Asker(model.to(place).eval(), tokenizer, wanted_precision())
+    elif folder is None and precision == "auto":
+        model = model.half()  # loses nothing of the weights; other models may need more than 16 bits
+    return Asker(model.to(place).eval(), tokenizer, precision)
 
 
 def bundled() -> tuple[Any, Any]:

@@ -64,8 +64,9 @@ class StoredIndex:
 
 
 def model_hash(asker: "Asker") -> str:
-    """A hash of everything but the text that an index depends on: weights, settings, tokenizer. Few processors have
-    instructions for SHA-256; on the others this one takes half the time."""
+    """A hash of everything but the text that an index depends on: weights, settings, tokenizer. A GPU that computes in
+    16 bits has the same. Few processors have instructions for SHA-256; on the others this one takes half the time.
+    """
     digest = hashlib.blake2b(f"index, {type(asker.model).__name__}".encode(), digest_size=32)
     settings = {"vcc": asker.model.vcc.to_dict(), "config": asker.model.config.to_dict()}
     settings["config"].pop("_name_or_path", None)  # the folder of a model does not matter
@@ -74,8 +75,10 @@ def model_hash(asker: "Asker") -> str:
     rules = {name: part for name, part in tokenizer.items() if name not in ("padding", "truncation")}  # change in use
     digest.update(json.dumps(rules, sort_keys=True).encode())
     for name, tensor in sorted(asker.model.state_dict().items()):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(memoryview(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()))
+        values = tensor.detach().cpu()
+        values = values.float() if values.dtype == torch.float16 else values
+        digest.update(f"{name} {values.dtype} {tuple(values.shape)}".encode())
+        digest.update(memoryview(values.contiguous().flatten().view(torch.uint8).numpy()))
     return digest.hexdigest()
 
 

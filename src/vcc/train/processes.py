@@ -17,6 +17,11 @@ def world_size() -> int:
     return dist.get_world_size() if together() else int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def local_processes() -> int:
+    """The number of processes on this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
 def rank() -> int:
     return dist.get_rank() if together() else int(os.environ.get("RANK", "0"))
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -15,10 +16,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArgum
 
 from vcc.errors import UsageError
 from vcc.files import write_whole
+from vcc.train.busy import Busy
 from vcc.train.checkpoint import CheckpointError, Resumable, checkpoints, lock, newest_good, remove_leftovers, set_aside
 from vcc.train.memory import did_not_fit, memory_advice
 from vcc.train.models import compile_model
-from vcc.train.processes import from_first, rank, world_size
+from vcc.train.processes import from_first, local_processes, rank, world_size
 from vcc.train.record import FREE, RunRecord, free
 from vcc.train.shard import check_launch
 from vcc.train.share import of_all_processes
@@ -26,6 +28,7 @@ from vcc.train.trainer import Objective, VccTrainer
 from vcc.train.watch import Board, Progress, say
 
 MOST_STEPS = 10**12
+MOST_WORKERS = 8
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 
 
@@ -44,9 +47,7 @@ class RunOptions:
     save_every: Annotated[int, "steps between checkpoints", FREE] = 500
     keep: Annotated[int, "checkpoints to keep", FREE] = 2
     log_every: Annotated[int, "steps between points of the loss curve", FREE] = 10
-    workers: Annotated[int, "processes that prepare batches; 0: in the training process", FREE] = 0
     device: Annotated[Literal["auto", "cpu"], "auto: the GPU if there is one", FREE] = "auto"
-    compile: Annotated[bool, "compile the model; the first batch of each length takes a minute", FREE] = False
     fsdp: Annotated[bool, "shard the model over processes (FSDP2) instead of replicating it (DDP)", FREE] = False
 
 
@@ -61,6 +62,15 @@ class Training(RunOptions):
     warmup: Annotated[int | None, "warm-up steps (default: the task's, even in a shorter run)"] = None
     weight_decay: Annotated[float | None, "AdamW's weight decay, of matrices only"] = None
     precision: Annotated[Precision, "auto: the task's on a GPU, fp32 on a CPU"] = "auto"
+    workers: Annotated[
+        int | None, "processes that prepare batches; 0: in the training process (default: 0, on a GPU up to 8)", FREE
+    ] = None
+    compile: Annotated[
+        bool | None,
+        "compile the model; the first batch of each length takes a minute (default: when an encoder with VCC is "
+        "pretrained on one GPU)",
+        FREE,
+    ] = None
 
     def __post_init__(self) -> None:
         for name in (
@@ -98,6 +108,8 @@ class Settled(RunOptions):
     warmup: int
     weight_decay: float
     precision: Literal["fp32", "bf16", "fp16"]
+    workers: Annotated[int, "processes that prepare batches", FREE]
+    compile: Annotated[bool, "whether the model is compiled", FREE]
 
     @property
     def at_once(self) -> int:
@@ -122,8 +134,11 @@ class Defaults(Protocol):
     def precision(self) -> Literal["fp16", "bf16"]: ...
 
 
-def settle(training: Training, defaults: Defaults, examples: int, steps: int | None = None) -> Settled:
-    """Settle every choice. `steps` is the default length."""
+def settle(
+    training: Training, defaults: Defaults, examples: int, steps: int | None = None, one_length: bool = False
+) -> Settled:
+    """Settle every choice. `steps` is the default length. `one_length`: all batches have the same shape, so that
+    compiling pays."""
     if examples == 0:
         raise UsageError("there are no training examples")
     batch = training.batch_size or defaults.batch_size
@@ -143,7 +158,15 @@ def settle(training: Training, defaults: Defaults, examples: int, steps: int | N
         warmup=warmup,
         weight_decay=training.weight_decay if training.weight_decay is not None else defaults.weight_decay,
         precision=training.precision if training.precision != "auto" else defaults.precision if on_gpu else "fp32",
+        workers=usual_workers(on_gpu) if training.workers is None else training.workers,
+        compile=on_gpu and one_length and world_size() == 1 if training.compile is None else training.compile,
     )
+
+
+def usual_workers(on_gpu: bool) -> int:
+    """A GPU must not wait for its batches; a CPU has no cores to spare."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(MOST_WORKERS, cores // (2 * local_processes())) if on_gpu else 0
 
 
 def fit(
@@ -185,6 +208,8 @@ def fit(
     if rank() == 0:
         trainer.add_callback(progress)
         trainer.add_callback(Board(training.out / "tensorboard"))
+        if arguments.device.type == "cuda":
+            trainer.add_callback(Busy(say))
     with contextlib.ExitStack() as stack:
         stack.callback(progress.close)
         if rank() == 0:
@@ -211,7 +236,7 @@ def planned(training: Settled) -> str:
     return (
         f"training: {training.steps:,} steps{until} of {training.batch_size} examples, learning rate {training.lr:g} "
         f"after a warm-up of {training.warmup:,} steps, weight decay {training.weight_decay:g}, {training.precision}, "
-        f"seed {training.seed}"
+        f"seed {training.seed}{', compiled' if training.compile else ''}"
     )
 
 
