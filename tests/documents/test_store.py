@@ -168,6 +168,19 @@ def test_the_hash_of_a_model_is_that_of_weights_settings_and_tokenizer(tmp_path:
     assert model_hash(changed) != model_hash(asker)
 
 
+def test_a_model_in_16_bits_shares_the_indexes_of_the_same_one_in_32() -> None:
+    """As the bundled one: its weights are stored in 16 bits, a GPU computes in these and a CPU in 32."""
+    rounded, half = small_model.model().half().float(), small_model.model().half()
+    askers = [Asker(one, small_model.tokenizer()) for one in (rounded, half)]
+    assert model_hash(askers[0]) == model_hash(askers[1]) != model_hash(small_model.asker())
+    document = small_model.document()
+    index = askers[0].index(document)  # made in 32 bits, asked in both
+    found = [one.replies_to(document, index, ["w1 w2 ?", "w7 ?"], threshold=0.0)[0] for one in askers]
+    for exact, near in zip(*found, strict=True):
+        assert near.answers[0].text == exact.answers[0].text
+        assert near.answers[0].score == pytest.approx(exact.answers[0].score, abs=0.01)
+
+
 @pytest.mark.parametrize("failure", [KeyboardInterrupt, OSError])
 @pytest.mark.parametrize("where", ["save_file", "sha256_of"])
 def test_interrupted_writing_leaves_nothing(

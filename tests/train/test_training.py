@@ -3,7 +3,10 @@
 import io
 import itertools
 import json
+import os
+from collections.abc import Collection
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +15,7 @@ from rich.console import Console
 from tests.train import marked
 from vcc.errors import Failure, UsageError
 from vcc.tasks import TASKS
-from vcc.train import watch
+from vcc.train import busy, watch
 from vcc.train.checkpoint import checkpoints
 from vcc.train.clock import Clock
 from vcc.train.draws import Stream
@@ -146,6 +149,39 @@ def test_settled_options_leave_nothing_open() -> None:
     assert settle(Training(out=Path("x"), steps=1000, warmup=0), marked.Suggested(), 37).warmup == 0
     with pytest.raises(UsageError, match="no training example"):
         settle(Training(out=Path("x")), marked.Suggested(), 0)
+
+
+@pytest.mark.parametrize(("gpu", "one_length"), [(True, True), (True, False), (False, True)])
+def test_a_gpu_gets_loaders_and_where_shapes_stay_the_same_the_compiler(
+    gpu: bool, one_length: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    settled = settle(Training(out=Path("x")), marked.Suggested(), 37, one_length=one_length)
+    assert settled.compile is (gpu and one_length) and (settled.workers > 0) is (gpu and len(cores()) > 1)
+    asked = settle(Training(out=Path("x"), compile=False, workers=3), marked.Suggested(), 37, one_length=True)
+    assert asked.compile is False and asked.workers == 3
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert settle(Training(out=Path("x")), marked.Suggested(), 37, one_length=True).compile is False
+
+
+def cores() -> Collection[int]:
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+
+
+def test_the_share_of_the_time_that_a_gpu_computes_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five steps of 2 s each of which the GPU computes 1.5 s, after twenty that are not measured."""
+    now = [0.0]
+    said: list[str] = []
+    monkeypatch.setattr(busy, "profile", lambda **_: SimpleNamespace(start=lambda: None, stop=lambda: None))
+    monkeypatch.setattr(busy, "gpu_seconds", lambda watched: 5 * 1.5)
+    monkeypatch.setattr(busy.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    watch = busy.Busy(said.append)
+    for step in range(7, 60):  # of a run that was resumed at step 7
+        watch.on_step_begin(None, SimpleNamespace(global_step=step), None)
+        now[0] += 2.0 if step >= 7 + busy.AFTER else 50.0
+        watch.on_step_end(None, SimpleNamespace(global_step=step + 1), None)
+    assert said == ["the GPU computes 75% of the time"]
 
 
 @pytest.mark.parametrize(
