@@ -1,7 +1,7 @@
 """A million tokens under a model of 8B parameters on one GPU: memory, time to read them, time of a new token.
 
-    PYTHONPATH=src python benchmarks/decoder_million.py --out out/decoder_million            # one H200, 2 minutes
-    PYTHONPATH=src python benchmarks/decoder_million.py --small --out out/small              # tiny sizes, on a CPU
+    python -m benchmarks.decoder_million --out out/decoder_million            # one H200, 3 minutes
+    python -m benchmarks.decoder_million --small --out out/small              # tiny sizes, on a CPU
 
 The model has Llama 3 8B's shape and random weights, which do not change the times. Keys and values of 2**20 tokens in
 32 layers take 128 GiB. Two parts, each written to OUT as soon as it is measured:
@@ -25,10 +25,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
-from transformers.generation.streamers import BaseStreamer
 
 import vcc
+from benchmarks.random_llama import LlamaShape, TokenClock, random_llama
 from vcc.commands.options import call
 from vcc.decoders.cache import TreeCache
 from vcc.decoders.document import KeptDocument
@@ -43,12 +42,7 @@ GIB = 2**30
 class Size:
     """Llama 3 8B's shape, or a tiny one with the same code."""
 
-    hidden: int = 4096
-    inner: int = 14336
-    layers: int = 32
-    heads: int = 32
-    kv_heads: int = 8
-    vocabulary: int = 128_256
+    shape: LlamaShape = LlamaShape(4096, 14336, 32, 32, 8, 128_256)
     tokens: int = 2**20
     chunk: int = 4096  # tokens of a call that reads
     leaf: int = 16
@@ -59,20 +53,7 @@ class Size:
     block: int = 64
 
 
-SMALL = Size(64, 128, 4, 4, 2, 99, 3000, 512, 4, 3, 5, 12, 4)
-
-
-class Clock(BaseStreamer):
-    """When each token came."""
-
-    def __init__(self) -> None:
-        self.times: list[float] = []
-
-    def put(self, value: torch.Tensor) -> None:
-        self.times.append(time.perf_counter())
-
-    def end(self) -> None:
-        pass
+SMALL = Size(LlamaShape(64, 128, 4, 4, 2, 99), 3000, 512, 4, 3, 5, 12, 4)
 
 
 def decoder_million(
@@ -87,13 +68,13 @@ def decoder_million(
     """Measure memory and time of a very long document."""
     out.mkdir(parents=True, exist_ok=True)
     size = SMALL if small else Size()
-    size = replace(size, layers=layers or size.layers, block=block)
+    size = replace(size, shape=replace(size.shape, layers=layers or size.shape.layers), block=block)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.set_float32_matmul_precision("high")  # prefill by blocks computes in float32
     about: dict[str, Any] = {"torch": torch.__version__, "size": asdict(size)}
     about["device"] = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"
     work: dict[str, Callable[[], dict[str, Any]]] = {
-        "token": partial(new_tokens, size, device, min(pinned, size.layers)),
+        "token": partial(new_tokens, size, device, min(pinned, size.shape.layers)),
         "read": partial(reading, size, device, seconds),
     }
     for part in parts.split(","):
@@ -107,58 +88,38 @@ def decoder_million(
 
 
 def new_model(size: Size, layers: int, device: torch.device) -> Any:
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=size.vocabulary,
-        hidden_size=size.hidden,
-        intermediate_size=size.inner,
-        num_hidden_layers=layers,
-        num_attention_heads=size.heads,
-        num_key_value_heads=size.kv_heads,
-        head_dim=size.hidden // size.heads,
-        max_position_embeddings=2 * size.tokens,
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=0,
-    )
-    default = torch.get_default_dtype()
-    torch.set_default_dtype(torch.bfloat16 if device.type == "cuda" else torch.float32)
-    try:
-        with device:
-            model = LlamaForCausalLM(config).eval()
-    finally:
-        torch.set_default_dtype(default)
+    model = random_llama(size.shape, device, layers, max_position_embeddings=2 * size.tokens)
     settings = vcc.DecoderConfig(scales=(size.leaf, 1), budget=size.opened, prefill="blocks", block=size.block)
     return vcc.wrap(model, settings)
 
 
 def new_tokens(size: Size, device: torch.device, pinned: int) -> dict[str, Any]:
     """A question to a document whose trees are filled with random keys."""
-    model = new_model(size, size.layers, device)
-    found: dict[str, Any] = {"layers": size.layers, "pinned_layers": pinned, "weights_gib": allocated(device)}
+    shape, model = size.shape, new_model(size, size.shape.layers, device)
+    found: dict[str, Any] = {"layers": shape.layers, "pinned_layers": pinned, "weights_gib": allocated(device)}
     begun = time.perf_counter()
     draw = torch.Generator(device).manual_seed(1)
-    shape = (1, size.kv_heads, size.tokens, size.hidden // size.heads)
+    rows = (1, shape.kv_heads, size.tokens, shape.hidden // shape.heads)
     layers = []
     with torch.no_grad():
-        for number in range(size.layers):
-            k, v = (torch.randn(shape, generator=draw, device=device, dtype=model.dtype) for _ in range(2))
+        for number in range(shape.layers):
+            k, v = (torch.randn(rows, generator=draw, device=device, dtype=model.dtype) for _ in range(2))
             leaves = CPU if number < pinned else None
             layers.append(TreeLayer.filled(model.vcc, k, v, leaves_on=leaves, expected=size.tokens))
             del k, v
-            say(f"layer {number + 1} of {size.layers}, {time.perf_counter() - begun:.0f} s")
+            say(f"layer {number + 1} of {shape.layers}, {time.perf_counter() - begun:.0f} s")
     free()
     found |= {"filled_seconds": time.perf_counter() - begun, "gpu_gib": allocated(device)}
     found |= {"pinned_gib": sum(leaf_gib(layer) for layer in layers[:pinned])}
     found["means_gib"] = sum(node_gib(layer) for layer in layers)
-    ids = torch.randint(0, size.vocabulary, (1, size.tokens), generator=torch.Generator().manual_seed(2))
+    ids = torch.randint(0, size.shape.vocabulary, (1, size.tokens), generator=torch.Generator().manual_seed(2))
     document = KeptDocument(model, ids.to(device), TreeCache(layers))
     question = torch.arange(1, 1 + size.question)
     for _ in range(2):  # the first compiles kernels
-        clock = Clock()
+        clock = TokenClock()
         how: dict[str, Any] = {"max_new_tokens": size.written, "min_new_tokens": size.written, "do_sample": False}
         document.ask(question, streamer=clock, **how)
-    steps = [1e3 * (b - a) for a, b in zip(clock.times[:-1], clock.times[1:], strict=True)][size.left_out :]
+    steps = clock.steps()[size.left_out :]
     found |= {"ms": statistics.median(steps), "mean_ms": statistics.fmean(steps), "slowest_ms": max(steps)}
     report = model.vcc_report()
     found["rows"] = statistics.fmean(layer.rows for layer in report)
@@ -172,7 +133,9 @@ def reading(size: Size, device: torch.device, seconds: int) -> dict[str, Any]:
     model = new_model(size, 1, device)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    ids = torch.randint(0, size.vocabulary, (1, size.tokens), generator=torch.Generator().manual_seed(2)).to(device)
+    ids = torch.randint(0, size.shape.vocabulary, (1, size.tokens), generator=torch.Generator().manual_seed(2)).to(
+        device
+    )
     cache = TreeCache.empty(model.config, model.vcc, CPU, expected=size.tokens)
     begun, times, read = time.perf_counter(), list[tuple[int, float]](), 0
     with torch.no_grad():

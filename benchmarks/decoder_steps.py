@@ -1,7 +1,7 @@
 """Time of a new token in `generate`, end to end: recorded steps beside unrecorded ones and beside transformers' caches.
 
-    PYTHONPATH=src python benchmarks/decoder_steps.py --out out/decoder_steps    # one GPU, 200 seconds at most
-    PYTHONPATH=src python benchmarks/decoder_steps.py --small --out out/small    # the same code, tiny sizes, on a CPU
+    python -m benchmarks.decoder_steps --out out/decoder_steps    # one GPU, 200 seconds at most
+    python -m benchmarks.decoder_steps --small --out out/small    # the same code, tiny sizes, on a CPU
 
 The model has the shape of Llama-3.2-1B and random weights; the caches are filled with random keys and values, because
 neither changes the time. A token's time is that between two tokens that `generate` hands to a streamer, without the
@@ -25,10 +25,10 @@ from typing import Annotated, Any
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, StaticCache
-from transformers.generation.streamers import BaseStreamer
+from transformers import DynamicCache, StaticCache
 
 import vcc
+from benchmarks.random_llama import LlamaShape, TokenClock, random_llama
 from vcc.commands.options import call
 from vcc.decoders.cache import TreeCache
 from vcc.decoders.layer import TreeLayer
@@ -39,12 +39,7 @@ from vcc.files import write_whole
 class Size:
     """What is measured: Llama-3.2-1B's shape, or a tiny one with the same code."""
 
-    hidden: int = 2048
-    inner: int = 8192
-    layers: int = 16
-    heads: int = 32
-    kv_heads: int = 8
-    vocabulary: int = 128_256
+    shape: LlamaShape = LlamaShape(2048, 8192, 16, 32, 8, 128_256)
     lengths: tuple[int, ...] = (131_072, 16_384)
     batches: tuple[int, int] = (1, 8)
     checked: int = 16_384  # keys before the tokens that are compared
@@ -55,7 +50,7 @@ class Size:
 
 
 BEAMS = {"num_beams": 4}
-SMALL = Size(32, 64, 2, 4, 2, 99, (512, 256), (1, 2), 300, 40, 6, 4, 3)
+SMALL = Size(LlamaShape(32, 64, 2, 4, 2, 99), (512, 256), (1, 2), 300, 40, 6, 4, 3)
 NAMES = {
     "recorded": "ours, recorded",
     "unrecorded": "ours, unrecorded",
@@ -75,7 +70,7 @@ def decoder_steps(
     out.mkdir(parents=True, exist_ok=True)
     size = SMALL if small else Size()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model = new_model(size, device)
+    model = random_llama(size.shape, device, max_position_embeddings=2**20, tie_word_embeddings=True)
     about: dict[str, Any] = {
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
         "torch": torch.__version__,
@@ -127,27 +122,6 @@ def attempt(work: Callable[[], dict[str, Any]], seconds: float) -> dict[str, Any
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def new_model(size: Size, device: torch.device) -> Any:
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=size.vocabulary,
-        hidden_size=size.hidden,
-        intermediate_size=size.inner,
-        num_hidden_layers=size.layers,
-        num_attention_heads=size.heads,
-        num_key_value_heads=size.kv_heads,
-        head_dim=size.hidden // size.heads,
-        max_position_embeddings=2**20,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=0,
-    )
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    with device:
-        return LlamaForCausalLM(config).to(dtype).eval()
-
-
 def wrapped(model: Any, size: Size) -> Any:
     return vcc.wrap(model, vcc.DecoderConfig(scales=(size.leaf, 1), budget=size.opened))
 
@@ -182,19 +156,6 @@ def static_cache(model: Any, length: int, batch: int, written: int) -> StaticCac
     for layer, (k, v) in zip(cache.layers, pairs(model, length, batch, 1), strict=True):
         layer.update(k, v)
     return cache
-
-
-class Clock(BaseStreamer):
-    """When each token came."""
-
-    def __init__(self) -> None:
-        self.times: list[float] = []
-
-    def put(self, value: Tensor) -> None:
-        self.times.append(time.perf_counter())
-
-    def end(self) -> None:
-        pass
 
 
 def written(model: Any, cache: Any, length: int, batch: int, new: int, **how: Any) -> Any:
@@ -244,9 +205,9 @@ def timed(model: Any, size: Size, method: str, length: int, batch: int) -> dict[
     }
     reader, make = making[method]
     new = size.written if method in ("recorded", "unrecorded") else size.written // 2
-    cache, clock = make(), Clock()
+    cache, clock = make(), TokenClock()
     written(reader, cache, length, batch, new, streamer=clock)
-    steps = [1e3 * (b - a) for a, b in zip(clock.times[:-1], clock.times[1:], strict=True)]
+    steps = clock.steps()
     counted = steps[size.left_out :]
     result = {"ms": statistics.median(counted), "mean_ms": statistics.fmean(counted), "slowest_ms": max(counted)}
     result |= {"start_ms": sum(steps[: size.left_out]), "tokens": len(counted)}
