@@ -3,6 +3,8 @@
 import random
 from pathlib import Path
 
+import pytest
+
 from tests.documents import small_model
 from tests.documents.samples import pdf_bytes
 
@@ -26,4 +28,19 @@ def contracts(folder: Path, number: int, poisoned: int = 0, seed: int = 0, short
         place.write_bytes(pdf_bytes([lines]) if i % 5 == 0 else words.encode())
     for i, (name, data) in zip(range(poisoned), list(POISON.items()) * poisoned, strict=False):
         (folder / f"{i:05d} {name}").write_bytes(data)
+    return folder
+
+
+def model_in_this_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A small model, with a cache of its own and without worker processes."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    monkeypatch.setattr("vcc.commands.shared.collection.default_workers", lambda: 0)
+    return small_model.saved(folder / "model")
+
+
+def texts(folder: Path, number: int) -> Path:
+    """A folder with so many texts, each longer than the one before."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for seed in range(number):
+        (folder / f"{seed}.txt").write_text(small_model.text(60 + 40 * seed, seed))
     return folder

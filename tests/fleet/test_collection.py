@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.documents import small_model
-from tests.fleet.collections import contracts
+from tests.fleet.collections import contracts, model_in_this_process, texts
 from vcc.cli import main
 from vcc.commands.shared.collection import index_job, store_here
 from vcc.commands.shared.documents import DEFAULT_READ_LIMITS
@@ -26,16 +26,7 @@ QUESTION = "w1 w2 ?"
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("vcc.commands.shared.collection.default_workers", lambda: 0)  # in this process
-    return small_model.saved(tmp_path / "model")
-
-
-def texts(folder: Path, number: int) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    for seed in range(number):
-        (folder / f"{seed}.txt").write_text(small_model.text(60 + 40 * seed, seed))
-    return folder
+    return model_in_this_process(tmp_path, monkeypatch)
 
 
 def index(folder: Path, model: str) -> Collection:

@@ -8,6 +8,7 @@ import pytest
 
 import vcc
 from tests.documents import small_model
+from tests.fleet import collections
 from vcc.cli import main
 from vcc.documents.finding import Sketch
 from vcc.errors import UsageError
@@ -17,18 +18,12 @@ QUESTION = "w1 w2 ?"
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("vcc.commands.shared.collection.default_workers", lambda: 0)  # in this process
-    return small_model.saved(tmp_path / "model")
+    return collections.model_in_this_process(tmp_path, monkeypatch)
 
 
 @pytest.fixture
 def texts(tmp_path: Path) -> Path:
-    place = tmp_path / "in"
-    place.mkdir()
-    for seed in range(4):
-        (place / f"{seed}.txt").write_text(small_model.text(60 + 40 * seed, seed))
-    return place
+    return collections.texts(tmp_path / "in", 4)
 
 
 @pytest.fixture

@@ -114,7 +114,7 @@ HOSTILE = {
     "no choice": {"type": "object", "properties": {"a": {"type": "string", "enum": [1, 2]}}},
     "false": {"type": "object", "properties": {"a": False}},
     "outside": {"type": "object", "properties": {"a": {"$ref": "https://example.com/schema.json"}}},
-    "file": {"type": "object", "properties": {"a": {"$ref": "file:///secrets.json"}}},
+    "file": {"type": "object", "properties": {"a": {"$ref": "file:///private.json"}}},
     "not a schema": {"type": "object", "properties": {"a": {"type": "wrong"}}},
     "no object": {"type": "array", "items": {"type": "string"}},
     "empty": {},
@@ -129,7 +129,7 @@ def test_a_hostile_schema_gets_one_clear_line(client: httpx.Client, id: str, nam
     assert answer.status_code in (413, 422), answer.text
     error = answer.json()["error"]
     assert (
-        error and "\n" not in error and len(error) < 400 and "secrets" not in error.replace("file:///secrets.json", "")
+        error and "\n" not in error and len(error) < 400 and "secrets" not in error.replace("file:///private.json", "")
     )
 
 
