@@ -12,8 +12,8 @@ from reproduction.tasks.specs import NO_TAG_WEIGHT, Kind
 class LongReader(nn.Module):
     """An encoder, the mean and the maximum of the states that are read for a prediction, and a linear layer.
 
-    A truncated or compressed document has one such state, or one per stretch; chunks have one each. Tags have one
-    per token and are not pooled.
+    A truncated or compressed document has one such state, or one per stretch; chunks have one each. A choice has one
+    per token of its own. Tags have one per token and are not pooled.
     """
 
     def __init__(self, encoder: Any, kind: Kind, labels: int) -> None:

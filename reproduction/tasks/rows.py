@@ -6,7 +6,7 @@
     stretches   [CLS] 510 tokens [SEP] [CLS] 510 tokens [SEP] ...                      one long row
 
 The texts are a statement, or a question and its choices, each closed by a separator. A class is read from the CLS
-tokens, a choice from the separators that close it, tags from the document's tokens.
+tokens, a choice from its own tokens and the separator that closes it, tags from the document's tokens.
 """
 
 from collections.abc import Callable, Sequence
@@ -88,8 +88,10 @@ def places(kind: Kind, asked: Sequence[Any], first: int, tokens: int, start: int
         return np.zeros((1, 2), dtype=np.int64)
     if kind == "tag":
         return np.arange(tokens)[:, None] + np.array([first, start])
-    closing = np.cumsum([len(text) + 1 for text in asked])[1:]  # the separator of each choice
-    return np.stack([closing, np.arange(len(closing))], axis=1).astype(np.int64)
+    sizes = [len(text) + 1 for text in asked]  # with the separator behind it
+    chosen = np.repeat(np.arange(-1, len(asked) - 1), sizes)  # -1: the question
+    read = np.stack([1 + np.arange(len(chosen)), chosen], axis=1)
+    return read[chosen >= 0].astype(np.int64)
 
 
 def end_to_end(rows: Sequence[LaidRow]) -> LaidRow:

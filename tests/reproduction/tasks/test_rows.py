@@ -105,11 +105,11 @@ def test_tags_are_read_from_their_tokens(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", LONG_TASKS["choices"].ways)
-def test_choices_are_read_from_their_separators(way: str) -> None:
+def test_choices_are_read_from_their_tokens_and_separators(way: str) -> None:
     batch = batch_of([CHOICE, CHOICE], "choice", way, (8, 64))
     read = [[int(token) for token in read_ids(batch)[batch.owners == owner]] for owner in range(batch.predictions)]
     times = 1 if way != "chunks" else 5  # six tokens fit behind the texts
-    assert read == [[SEP] * times] * 4
+    assert read == [[11, SEP] * times, [12, 13, SEP] * times] * 2
 
 
 def test_pooling_is_mean_and_maximum_of_each_owner() -> None:
