@@ -60,7 +60,7 @@ class Small:
     written: Annotated[int, "tokens of a text to write at most, in training and when scored"] = 128
     decoder_steps: Annotated[int, "steps on short rows for the common decoder, from random weights"] = 2000
     suffix: Annotated[int, "tokens that a decoder predicts behind its prefix"] = 512
-    cell_seconds: Annotated[float, "seconds of each training of the experiment tasks", FREE] = 12.0
+    cell_seconds: Annotated[float, "seconds of each training of the experiment tasks", FREE] = 30.0
     longest: Annotated[int, "most tokens of a document in the experiment tasks", FREE] = 65_536
     together: Annotated[int, "concurrent trainings on the device", FREE] = 2
     device: Annotated[Literal["cuda", "cpu"], "device; cuda computes in bf16", FREE] = "cuda"

@@ -15,7 +15,7 @@ from transformers import AutoModel
 
 from reproduction.small.pack import MODEL
 from reproduction.tasks.sources import SOURCES, Labelled, check_parts
-from reproduction.tasks.specs import LONG_TASKS
+from reproduction.tasks.specs import LONG_TASKS, ROW
 from vcc.data.features import token_spans, tokenize_text
 from vcc.errors import DataError, UsageError
 from vcc.files import write_whole
@@ -141,24 +141,29 @@ class LongItem:
         return len(self.document)
 
 
-def items_of(packed: PackedTask, length: int, pieces: bool, test: bool) -> list[LongItem]:
-    """The items of a part, at most `length` tokens of each document, or all its full pieces of that many."""
+def items_of(packed: PackedTask, length: int, pieces: bool, test: bool, row: int = ROW) -> list[LongItem]:
+    """The items of a part, as much of each document as fits in `length` tokens, or all its full pieces of that size."""
     return [
         item
         for number, (document, _) in enumerate(packed.items)
         if packed.test[document] == test
-        for item in parts(packed, number, length, pieces)
+        for item in parts(packed, number, length, pieces, row)
     ]
 
 
-def parts(packed: PackedTask, number: int, length: int, pieces: bool) -> Iterator[LongItem]:
+def parts(packed: PackedTask, number: int, length: int, pieces: bool, row: int) -> Iterator[LongItem]:
+    """The same tokens for every way: they fit behind the texts in one sequence of `length` tokens, and as whole rows
+    with a CLS and a separator each."""
     document, label = map(int, packed.items[number])
     tokens = packed.document(document)
     tags = tags_of(packed, document) if len(packed.spans) else None
     texts = packed.asked[number] if tags is None else range(len(packed.text_ends))
     asked = tuple(packed.text(int(i)) for i in texts)
-    for start in range(0, max(len(tokens) - length + 1, 1), length) if pieces else (0,):
-        piece = slice(start, start + length)
+    room = min(max(1, length // row) * (row - 2), length - 2 - sum(len(text) + 1 for text in asked))
+    if room < 1:
+        raise DataError(f"the texts before {packed.names[document]!r} do not fit in {length} tokens")
+    for start in range(0, max(len(tokens) - room + 1, 1), room) if pieces else (0,):
+        piece = slice(start, start + room)
         yield LongItem(packed.names[document], tokens[piece], asked, label, None if tags is None else tags[piece])
 
 

@@ -6,16 +6,14 @@ import torch
 from torch import Tensor, nn
 
 from reproduction.tasks.rows import LongBatch
-from reproduction.tasks.specs import Kind
-
-NO_TAG_WEIGHT = 0.2  # of tokens without a tag in the loss: they are nine in ten and more
+from reproduction.tasks.specs import NO_TAG_WEIGHT, Kind
 
 
 class LongReader(nn.Module):
     """An encoder, the mean and the maximum of the states that are read for a prediction, and a linear layer.
 
-    A truncated or compressed document has one such state, or one per stretch; chunks have one each. Tags have one
-    per token and are not pooled.
+    A truncated or compressed document has one such state, or one per stretch; chunks have one each. A choice has one
+    per token of its own. Tags have one per token and are not pooled.
     """
 
     def __init__(self, encoder: Any, kind: Kind, labels: int) -> None:
@@ -29,10 +27,11 @@ class LongReader(nn.Module):
     def forward(self, batch: LongBatch) -> Tensor:
         """(B, labels) or (B, choices); with tags (S, tags), one per token that is read."""
         hidden = self.encoder(**batch.inputs).last_hidden_state
-        states = hidden[batch.rows, batch.tokens]  # (S, D)
+        states = hidden.flatten(0, 1).index_select(0, batch.places)  # (S, D)
+        full = self.head.weight.dtype  # autocast computes in 16 bits; sums and losses do not
         if self.kind == "tag":
-            return self.head(self.drop(states)).float()
-        logits = self.head(self.drop(pooled(states.float(), batch.owners, batch.predictions))).float()
+            return self.head(self.drop(states)).to(full)
+        logits = self.head(self.drop(pooled(states.to(full), batch.owners, batch.predictions))).to(full)
         return logits if self.kind == "class" else logits.view(len(batch.labels), -1)
 
     def loss(self, batch: LongBatch) -> Tensor:
@@ -40,7 +39,7 @@ class LongReader(nn.Module):
         logits = self(batch)
         if self.kind != "tag":
             return nn.functional.cross_entropy(logits, batch.labels, reduction="sum")
-        weight = torch.ones(logits.shape[1], device=logits.device)
+        weight = logits.new_ones(logits.shape[1])
         weight[0] = NO_TAG_WEIGHT
         return nn.functional.cross_entropy(logits, batch.labels[batch.owners], weight, reduction="sum")
 

@@ -1,4 +1,4 @@
-"""Lay documents out as rows of an encoder.
+"""Lay documents out as rows of an encoder, and rows as batches of a fixed shape.
 
     first       [CLS] texts [SEP] the first tokens [SEP]                               512 tokens
     chunks      [CLS] texts [SEP] some tokens [SEP], once for each chunk               512 tokens each
@@ -6,10 +6,10 @@
     stretches   [CLS] 510 tokens [SEP] [CLS] 510 tokens [SEP] ...                      one long row
 
 The texts are a statement, or a question and its choices, each closed by a separator. A class is read from the CLS
-tokens, a choice from the separators that close it, tags from the document's tokens.
+tokens, a choice from its own tokens and the separator that closes it, tags from the document's tokens.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from reproduction.tasks.packed import LongItem
-from reproduction.tasks.specs import ROW, Kind, Layout, ReadingWay
+from reproduction.tasks.specs import NO_TAG_WEIGHT, ROW, Kind, Layout
 from vcc.data.collate import pad_ids
 from vcc.errors import ModelError
 
 Ids = NDArray[np.int64]
 Places = NDArray[np.int64]  # (P, 2): a token of the row, and the class, choice or tagged token that its state is for
+Shape = tuple[int, int]  # rows, tokens in each
 
 
 @dataclass(frozen=True)
@@ -53,14 +54,25 @@ class LaidRow:
     places: Places
 
 
+def texts_of(item: LongItem, kind: Kind, layout: Layout) -> Sequence[Any]:
+    """The texts before a document: the names of tags are there for VIPs only."""
+    return item.asked if kind != "tag" or layout == "whole" else ()
+
+
+def room_of(item: LongItem, kind: Kind, layout: Layout, row: int) -> int:
+    """Tokens of the document that fit in one row."""
+    before = 1 + sum(len(text) + 1 for text in texts_of(item, kind, layout))
+    room = row - before - 1 if layout != "whole" else max(item.length, 1)
+    if room < 1:
+        raise ModelError(f"{before} tokens before a document do not fit in a row of {row}")
+    return room
+
+
 def lay(item: LongItem, kind: Kind, layout: Layout, specials: Specials, row: int = ROW) -> list[LaidRow]:
     """The rows of a document; chunks have several, every other layout one."""
-    asked = item.asked if kind != "tag" or layout == "whole" else ()
+    asked, room = texts_of(item, kind, layout), room_of(item, kind, layout, row)
     before = np.concatenate([[specials.cls], *(part for text in asked for part in (text, [specials.sep]))])
-    room = row - len(before) - 1 if layout != "whole" else max(len(item.document), 1)
-    if room < 1:
-        raise ModelError(f"{len(before)} tokens before a document do not fit in a row of {row}")
-    stops = range(0, max(len(item.document), 1), room)
+    stops = range(0, max(item.length, 1), room)
     rows = []
     for start in stops[:1] if layout == "first" else stops:
         document = item.document[start : start + room]
@@ -76,8 +88,10 @@ def places(kind: Kind, asked: Sequence[Any], first: int, tokens: int, start: int
         return np.zeros((1, 2), dtype=np.int64)
     if kind == "tag":
         return np.arange(tokens)[:, None] + np.array([first, start])
-    closing = np.cumsum([len(text) + 1 for text in asked])[1:]  # the separator of each choice
-    return np.stack([closing, np.arange(len(closing))], axis=1).astype(np.int64)
+    sizes = [len(text) + 1 for text in asked]  # with the separator behind it
+    chosen = np.repeat(np.arange(-1, len(asked) - 1), sizes)  # -1: the question
+    read = np.stack([1 + np.arange(len(chosen)), chosen], axis=1)
+    return read[chosen >= 0].astype(np.int64)
 
 
 def end_to_end(rows: Sequence[LaidRow]) -> LaidRow:
@@ -93,52 +107,52 @@ class LongBatch:
     """Rows of several items, and where their predictions are read."""
 
     inputs: dict[str, Tensor]  # of the encoder, each (R, n)
-    rows: Tensor  # (S,) row of each state that is read
-    tokens: Tensor  # (S,) its token
-    owners: Tensor  # (S,) the prediction it counts for
+    places: Tensor  # (S,) the states that are read, numbered row after row
+    owners: Tensor  # (S,) the prediction each counts for
     labels: Tensor  # one per item, or with tags one per prediction
     predictions: int
+    number: float  # the sum of the loss's weights
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> "LongBatch":
+        inputs = {name: change(value) for name, value in self.inputs.items()}
+        places, owners, labels = map(change, (self.places, self.owners, self.labels))
+        return LongBatch(inputs, places, owners, labels, self.predictions, self.number)
+
+    def pin_memory(self) -> "LongBatch":
+        return self.each(Tensor.pin_memory)
 
     def to(self, device: str) -> "LongBatch":
-        def move(value: Tensor) -> Tensor:
-            return value.pin_memory().to(device, non_blocking=True) if device == "cuda" else value
-
-        inputs = {name: move(value) for name, value in self.inputs.items()}
-        places = (move(self.rows), move(self.tokens), move(self.owners))
-        return LongBatch(inputs, *places, labels=move(self.labels), predictions=self.predictions)
+        return self.each(lambda value: value.to(device, non_blocking=True))
 
 
-def collate(items: Sequence[LongItem], kind: Kind, way: ReadingWay, specials: Specials, row: int = ROW) -> LongBatch:
-    """One batch. With tags, owners number the tokens of all documents, also those that no row holds."""
+def collate(
+    items: Sequence[LongItem], laid: Sequence[Sequence[LaidRow]], kind: Kind, vips: bool, pad: int, shape: Shape
+) -> LongBatch:
+    """One batch of laid items, padded to a shape: rows without an item have one token, which nothing reads.
+
+    With tags, owners number the tokens of all documents, also those that no row holds.
+    """
+    size, n = shape
     rows: list[LaidRow] = []
-    read: list[Ids] = []  # each (P, 3): row, token, prediction
+    read: list[Ids] = []  # each (P, 2): place, prediction
     owned = 0
-    for item in items:
-        for laid in lay(item, kind, way.layout, specials, row):
-            read.append(np.insert(laid.places + [0, owned], 0, len(rows), axis=1))
-            rows.append(laid)
+    for item, own in zip(items, laid, strict=True):
+        for one in own:
+            read.append(one.places + np.array([len(rows) * n, owned]))
+            rows.append(one)
         owned += {"class": 1, "choice": len(item.asked) - 1, "tag": item.length}[kind]
+    unused = LaidRow(rows[0].ids[:1], rows[0].types[:1], rows[0].vips[:1], rows[0].places[:0])  # CLS
+    rows += [unused] * (size - len(rows))
     lengths = torch.tensor([len(one.ids) for one in rows])
-    n = int(lengths.max())
     inputs = {
-        "input_ids": pad_ids([one.ids for one in rows], specials.pad, n),
+        "input_ids": pad_ids([one.ids for one in rows], pad, n),
         "attention_mask": (torch.arange(n) < lengths[:, None]).long(),
         "token_type_ids": pad_ids([one.types for one in rows], 0, n),
     }
-    if way.compressed:
+    if vips:
         inputs["vip_mask"] = pad_ids([one.vips for one in rows], 0, n)
     labels = np.array([item.label for item in items]) if kind != "tag" else np.concatenate([one.tags for one in items])  # type: ignore[misc]
-    row_of, token_of, owner_of = torch.from_numpy(np.concatenate(read)).unbind(1)
-    return LongBatch(inputs, row_of, token_of, owner_of, torch.from_numpy(labels), owned)
-
-
-def batches(items: Sequence[LongItem], tokens: int) -> Iterator[list[int]]:
-    """Numbers of items of similar length, together at most this many tokens after padding; all items once."""
-    some: list[int] = []
-    for i in sorted(range(len(items)), key=lambda i: items[i].length):
-        if some and (len(some) + 1) * items[i].length > tokens:
-            yield some
-            some = []
-        some.append(i)
-    if some:
-        yield some
+    place, owner = np.concatenate(read).T
+    number = float(np.where(labels[owner] == 0, NO_TAG_WEIGHT, 1.0).sum()) if kind == "tag" else float(len(items))
+    where = torch.from_numpy(place.copy()), torch.from_numpy(owner.copy())
+    return LongBatch(inputs, *where, torch.from_numpy(labels), owned, number)

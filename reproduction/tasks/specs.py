@@ -8,6 +8,7 @@ from vcc.config import VccConfig
 Kind = Literal["class", "choice", "tag"]
 Layout = Literal["first", "chunks", "whole", "stretches"]
 ROW = 512  # tokens of a chunk, of a truncated input, and of a stretch: the checkpoint's positions
+NO_TAG_WEIGHT = 0.2  # of tokens without a tag in the loss: they are nine in ten and more
 CHOICES = 4  # options of a multiple-choice question
 
 
@@ -17,7 +18,7 @@ class LongTask:
 
     told: str  # what is predicted
     kind: Kind
-    length: int  # tokens of the document that are read at most
+    length: int  # tokens that are read at most, with the texts before the document and special tokens
     batch: int  # documents per optimizer step
     ways: tuple[str, ...]
     data: str = ""  # the packed file; unless given, the task's own name

@@ -6,8 +6,8 @@ import torch
 
 from reproduction.tasks.packed import LongItem
 from reproduction.tasks.reader import pooled
-from reproduction.tasks.rows import Specials, batches, collate, lay
-from reproduction.tasks.specs import LONG_TASKS, WAYS, Kind
+from reproduction.tasks.rows import LongBatch, Specials, collate, lay
+from reproduction.tasks.specs import LONG_TASKS, NO_TAG_WEIGHT, WAYS, Kind
 
 CLS, SEP, PAD = 101, 102, 0
 SPECIALS = Specials(CLS, SEP, PAD)
@@ -22,6 +22,15 @@ CLASS = LongItem("d", DOCUMENT, (), 1)
 PAIR = LongItem("d", DOCUMENT, (tokens(7, 8),), 2)
 CHOICE = LongItem("d", DOCUMENT, (tokens(7, 8), tokens(11), tokens(12, 13)), 1)
 TAGGED = LongItem("d", DOCUMENT, (tokens(21), tokens(22, 23)), 0, np.arange(25) % 3)
+
+
+def batch_of(items: list[LongItem], kind: Kind, way: str, shape: tuple[int, int] = (6, 64)) -> LongBatch:
+    laid = [lay(item, kind, WAYS[way].layout, SPECIALS, 16) for item in items]
+    return collate(items, laid, kind, WAYS[way].compressed, PAD, shape)
+
+
+def read_ids(batch: LongBatch) -> torch.Tensor:
+    return batch.inputs["input_ids"].flatten()[batch.places]
 
 
 def vips(item: LongItem, kind: Kind, way: str) -> list[int]:
@@ -53,12 +62,21 @@ def test_vips_are_each_cls_for_stretches(item: LongItem, kind: Kind) -> None:
     assert row.ids.tolist() == [token for chunk in chunks for token in chunk.ids]
 
 
-def test_only_compressed_ways_get_a_vip_mask() -> None:
-    for way in WAYS.values():
-        batch = collate([CLASS, CLASS], "class", way, SPECIALS, 16)
-        assert ("vip_mask" in batch.inputs) == way.compressed
-        if way.compressed:
-            assert not (batch.inputs["vip_mask"] * (1 - batch.inputs["attention_mask"])).any()
+@pytest.mark.parametrize("way", WAYS)
+def test_only_compressed_ways_get_a_vip_mask(way: str) -> None:
+    batch = batch_of([CLASS, CLASS], "class", way)
+    assert ("vip_mask" in batch.inputs) == WAYS[way].compressed
+    if WAYS[way].compressed:
+        assert not (batch.inputs["vip_mask"] * (1 - batch.inputs["attention_mask"])).any()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rows_without_an_item_have_one_token_that_nothing_reads(way: str) -> None:
+    batch = batch_of([CLASS], "class", way, (5, 64))
+    used = 2 if way == "chunks" else 1
+    assert all(value.shape == (5, 64) for value in batch.inputs.values())
+    assert batch.inputs["attention_mask"].sum(1)[used:].tolist() == [1] * (5 - used)
+    assert (batch.inputs["input_ids"][used:, 0] == CLS).all() and (batch.places < used * 64).all()
 
 
 @pytest.mark.parametrize("layout", ["chunks", "whole", "stretches"])
@@ -78,18 +96,20 @@ def test_truncation_reads_the_first_tokens() -> None:
 
 @pytest.mark.parametrize("way", LONG_TASKS["tags"].ways)
 def test_tags_are_read_from_their_tokens(way: str) -> None:
-    batch = collate([TAGGED, TAGGED], "tag", WAYS[way], SPECIALS, 16)
-    read = batch.inputs["input_ids"][batch.rows, batch.tokens]
+    batch = batch_of([TAGGED, TAGGED], "tag", way)
+    read = read_ids(batch)
     assert (read == torch.from_numpy(np.tile(DOCUMENT, 2).astype(np.int64))[batch.owners]).all()
     assert len(batch.labels) == batch.predictions == 50 and len(read) == (28 if way == "truncated" else 50)
+    weights = [NO_TAG_WEIGHT if label == 0 else 1.0 for label in batch.labels[batch.owners]]
+    assert batch.number == pytest.approx(sum(weights))
 
 
 @pytest.mark.parametrize("way", LONG_TASKS["choices"].ways)
-def test_choices_are_read_from_their_separators(way: str) -> None:
-    batch = collate([CHOICE, CHOICE], "choice", WAYS[way], SPECIALS, 16)
-    assert (batch.inputs["input_ids"][batch.rows, batch.tokens] == SEP).all()
-    before = batch.inputs["input_ids"][batch.rows, batch.tokens - 1]  # the last token of each choice
-    assert (before == torch.tensor([11, 13])[batch.owners % 2]).all() and batch.predictions == 4
+def test_choices_are_read_from_their_tokens_and_separators(way: str) -> None:
+    batch = batch_of([CHOICE, CHOICE], "choice", way, (8, 64))
+    read = [[int(token) for token in read_ids(batch)[batch.owners == owner]] for owner in range(batch.predictions)]
+    times = 1 if way != "chunks" else 5  # six tokens fit behind the texts
+    assert read == [[11, SEP] * times, [12, 13, SEP] * times] * 2
 
 
 def test_pooling_is_mean_and_maximum_of_each_owner() -> None:
@@ -97,10 +117,3 @@ def test_pooling_is_mean_and_maximum_of_each_owner() -> None:
     found = pooled(states, torch.tensor([0, 1, 0, 0, 1]), 2)
     for owner, own in enumerate((states[[0, 2, 3]], states[[1, 4]])):
         assert torch.allclose(found[owner], torch.cat([own.mean(0), own.amax(0)]))
-
-
-def test_batches_hold_every_item_once_within_the_limit() -> None:
-    items = [LongItem("d", np.zeros(n, dtype=np.uint16), (), 0) for n in (5, 90, 10, 40, 7, 200)]
-    found = list(batches(items, 100))
-    assert sorted(i for some in found for i in some) == list(range(6))
-    assert all(len(some) * max(items[i].length for i in some) <= 100 or len(some) == 1 for some in found)

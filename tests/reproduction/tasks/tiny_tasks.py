@@ -8,7 +8,7 @@ from reproduction.tasks.packed import pack
 from reproduction.tasks.specs import LONG_TASKS
 from tests.reproduction import tiny
 
-SMALL = Small(cell_seconds=0.2, longest=96, device="cpu", loaders=0, together=1)
+SMALL = Small(cell_seconds=0.2, longest=96, device="cpu", loaders=0, compile=False, together=1)
 TYPES = ("Supply Agreement", "Franchise Agreement")
 
 
