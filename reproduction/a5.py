@@ -31,6 +31,9 @@ class AppendixA5(Experiment):
         "looks ahead. The paper leaves it for future work."
     )
 
+    def reads_text(self, at: Workspace) -> bool:
+        return True  # the common decoder and all after it
+
     def models_of(self, at: Workspace) -> list[str]:
         return chosen_models(at, PREFIX_READERS, self.name) or list(PREFIX_READERS)
 

@@ -33,7 +33,7 @@ def reproduce(
     pack_parts: Annotated[
         bool, "also cut OUT/packed into OUT/parts of at most 40 MiB; cat parts/part-* | tar -x"
     ] = False,
-    pack_megabytes: Annotated[float, "text in the pack, a million tokens each"] = 80.0,
+    pack_megabytes: Annotated[float, "text in the pack, a million tokens each; none if nothing is pretrained"] = 80.0,
     **given: Annotated[Any, Small],
 ) -> None:
     """Reproduce the paper's tables and figures as Markdown, JSON and pictures, with the paper's numbers beside ours.
@@ -54,8 +54,9 @@ def reproduce(
     if pack:
         if data is None:
             raise UsageError("--pack needs --data")
+        megabytes = pack_megabytes if any(one.reads_text(place) for one in experiments) else 0.0
         for experiment in {type(one).pack: one for one in experiments}.values():  # those that pack alike, once
-            experiment.pack(place, pack_megabytes)
+            experiment.pack(place, megabytes)
         size = sum(file.stat().st_size for file in place.packed.rglob("*") if file.is_file()) / 2**20
         console.print(f"{place.packed}: {size:.1f} MiB", markup=False)
         if pack_parts:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Literal
 
 from reproduction.report import Report
-from reproduction.small.layout import SmallLayout
+from reproduction.small.layout import PRESTART, SmallLayout
 from reproduction.small.pack import pack as pack_small
 from reproduction.small.settings import TABLE1, Small
+from reproduction.small.variants import VARIANTS
 from vcc.checkout import ROOT
 from vcc.child_process import OwnProcess
 from vcc.errors import Failure, UsageError
@@ -22,6 +23,7 @@ from vcc.tasks import TASKS
 Scale = Literal["small", "paper"]
 MOST_LINES = 60  # of a plan; longer ones are summarised by kind
 OUT_OF_MEMORY = "OutOfMemoryError"  # torch's, of a device
+SAVING = 20.0  # seconds that a stopped training has to save
 
 
 @dataclass(frozen=True)
@@ -79,9 +81,14 @@ class Experiment(ABC):
         """A report of what has been measured so far, beside the paper's numbers."""
 
     def pack(self, at: Workspace, megabytes: float) -> Path:
-        """Pack data and weights into one folder for another machine, with at most `megabytes` of compressed text."""
+        """Pack data and weights into one folder for another machine, at most `megabytes` million tokens of text."""
         assert at.data is not None
         return pack_small(Path(at.data), given(at.model, "--model"), at.packed, questions_of(at.small), megabytes)
+
+    def reads_text(self, at: Workspace) -> bool:
+        """Whether something is pretrained on the packed text. From the packed weights to a reader nothing is."""
+        pre_norm = any(name in VARIANTS and VARIANTS[name].start == PRESTART for name in at.small.models)
+        return pre_norm or at.small.start_steps > 0 or not at.small.reader
 
 
 def questions_of(small: Small) -> tuple[str, ...]:
@@ -150,9 +157,9 @@ def run_steps(
     say: Callable[[str], None],
     after: Callable[[], object],
 ) -> bool:
-    """Run the remaining steps; return whether all are done. When the time is up, running steps are stopped; the next
-    call continues from their last checkpoints. A failed step only blocks those that need it; one that ran out of memory
-    beside others is retried alone. `after` is called after every successful step.
+    """Run the remaining steps; return whether all are done. When the time is up, running steps are stopped; trainings
+    save then, and the next call continues from there. A failed step only blocks those that need it; one that ran out of
+    memory beside others is retried alone. `after` is called after every successful step.
     """
     end = None if minutes is None else time.monotonic() + 60 * minutes
     waiting = [step for step in steps if not step.done.exists()]
@@ -192,7 +199,7 @@ def run_steps(
         for process in running.values():
             process.process.terminate()
         for process in running.values():
-            process.finish()
+            process.finish(SAVING)
     if failed or waiting:
         held = f", and {len(waiting)} that need them were not begun" if waiting else ""
         raise Failure(f"{failed} steps failed{held}; finished work is kept, and the same command continues")

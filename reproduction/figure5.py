@@ -41,7 +41,7 @@ class Figure5(Experiment):
             return unique(step for cell in (*map(PaperCell.of, self.paper), *ours) for step in cell_steps(cell, at))
         settings = self.settings_of(at)
         models = [name for name in dict.fromkeys(setting.model for setting in settings)]
-        found = steps.learning(at, models)
+        found = [steps.hide(at), *steps.learning(at, models)]
         found += [steps.tune(at, model, TASK) for model in models]
         found += [steps.score(at, TASK, setting) for setting in settings]
         return [*found, steps.clock(at, settings)]

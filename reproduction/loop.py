@@ -1,14 +1,18 @@
 """One training loop below the Hugging Face Trainer, for experiments that keep one GPU busy.
 
 The objective is `Work`: a stream of optimizer steps, each a stream of losses. The loop adds the schedule, clipping, a
-limit in steps or seconds, weight averaging, a log of every step, and checkpoints. A stopped run resumes from the last
-one and, if its work is a function of its state, ends as if it had not been stopped.
+limit in steps or seconds, weight averaging, a log of every step, and checkpoints; asked to end by SIGTERM, it writes
+one first. A stopped run resumes from the last and, if its work is a function of its state, ends as if it had not been
+stopped.
 
 Losses stay on the device until they are logged: no step waits for the GPU.
 """
 
 import contextlib
 import math
+import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -47,7 +51,7 @@ class LoopPlan:
     average_last: float | None = None  # or: the share of the run at its end over which weights are averaged
     compile: Annotated[bool, FREE] = False  # the encoder
     pause_after: Annotated[float | None, FREE] = None  # seconds of this call before it saves and returns
-    save_every: Annotated[float, FREE] = 60.0  # seconds between checkpoints
+    save_every: Annotated[float, FREE] = 30.0  # seconds between checkpoints, for a run that is killed
     log_every: Annotated[int, FREE] = 20  # steps
 
     def __post_init__(self) -> None:
@@ -170,7 +174,7 @@ def learn(
             write_checkpoint(folder, done.steps, plan.run(), lambda aside: save_state(aside, STATE, state))
             keep_newest(folder, 1)
 
-    with contextlib.closing(log), contextlib.closing(steps):  # type: ignore[type-var]
+    with SavesFirst() as ending, contextlib.closing(log), contextlib.closing(steps):  # type: ignore[type-var]
         while not done.finished:
             work.progress = plan.progress(done.steps, seconds())
             losses = next(steps)
@@ -179,6 +183,10 @@ def learn(
                     log.flush()
                     save()
                     break
+                if ending.asked:
+                    log.flush()
+                    save()
+                    raise SystemExit(128 + signal.SIGTERM)
                 if folder is not None and clock() - saved > plan.save_every:
                     log.flush()
                     save()
@@ -195,6 +203,7 @@ def learn(
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
             done.steps += 1
+            ending.saves = folder is not None
             assert total is not None, "a step has at least one loss"
             log.add(done.steps, total, plan.rate * factor, seconds())
             progress = plan.progress(done.steps, seconds())
@@ -222,6 +231,29 @@ def learn(
             remove(path)
     model.eval()
     return done
+
+
+class SavesFirst:
+    """Within the block SIGTERM is noted if there is something to save. Else it ends the process as ever: the first
+    step may compile for a minute."""
+
+    saves = asked = False
+
+    def __enter__(self) -> "SavesFirst":
+        self.mine = threading.current_thread() is threading.main_thread()  # no other one may handle signals
+        if self.mine:
+            self.before = signal.signal(signal.SIGTERM, self.note)
+        return self
+
+    def note(self, number: int, frame: object) -> None:
+        self.asked = True
+        if not self.saves:
+            signal.signal(number, self.before)
+            os.kill(os.getpid(), number)
+
+    def __exit__(self, *error: object) -> None:
+        if self.mine:
+            signal.signal(signal.SIGTERM, self.before)
 
 
 def compile_encoder(model: Any) -> None:

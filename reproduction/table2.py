@@ -37,6 +37,9 @@ class Table2(Experiment):
         wanted = [task for task in at.small.tasks if task in SUMMARIES] or SUMMARIES
         return pack_for_t5(Path(at.data), given(at.t5, "--t5"), at.packed, wanted, megabytes)
 
+    def reads_text(self, at: Workspace) -> bool:
+        return True  # the common T5
+
     def models_of(self, at: Workspace) -> list[str]:
         return chosen_models(at, WRITERS, self.name) or list(WRITERS)
 

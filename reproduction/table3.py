@@ -10,7 +10,7 @@ from vcc.tasks.paper import RESULTS
 PAPER = tuple(result for result in RESULTS if result.task == "narrative_qa" and result.compression)
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 MODELS = ("vcc", "dense")
-LONGER = ("vcc", "dense")  # kinds whose positions can be repeated
+LONGER = ("vcc", "dense", "longformer")  # kinds whose positions can be repeated
 TASK = "cuad"
 
 

@@ -1,8 +1,10 @@
 """A Longformer that starts as a copy of a BERT or RoBERTa, as its authors made theirs."""
 
+from typing import Any
+
 import torch
 import transformers as hf
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from vcc.errors import ModelError
@@ -74,6 +76,17 @@ def to_longformer(model: PreTrainedModel, length: int, window: int | tuple[int, 
     made.load_state_dict({key: own[key] for key in wanted if key in own}, strict=False)
     made.tie_weights()
     return made.train(model.training)
+
+
+def lengthened(model: PreTrainedModel, length: int) -> PreTrainedModel:
+    """The Longformer itself with `length` positions or more: those that it has, repeated."""
+    embeddings: Any = model.base_model.embeddings
+    own, offset = embeddings.position_embeddings.weight.data, embeddings.padding_idx + 1
+    if length + offset > len(own):
+        table = repeated(own, offset, offset, length)
+        embeddings.position_embeddings = nn.Embedding.from_pretrained(table, False, embeddings.padding_idx)
+        model.config.max_position_embeddings = len(table)
+    return model
 
 
 def renamed(model: PreTrainedModel) -> dict[str, Tensor]:

@@ -4,8 +4,12 @@ python -m reproduction.small.jobs PACKED OUT SETTINGS JOB ARGUMENTS
 """
 
 import json
+import os
 import random
+import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +29,8 @@ from reproduction.small import timing, variants
 from reproduction.small.closing import ClosingBudget
 from reproduction.small.corpus import unpack_tokens
 from reproduction.small.facts import ShuffledHops, add_facts, fact_scores, load_facts, save_facts, with_facts
-from reproduction.small.layout import CURVE, OWN, PRESTART, TOKENS, SmallLayout
+from reproduction.small.hidden import load_examples, save_examples
+from reproduction.small.layout import CURVE, HIDDEN, OWN, PRESTART, TOKENS, SmallLayout
 from reproduction.small.learning import MaskedWords, finish, train
 from reproduction.small.opened import WatchingPredictor
 from reproduction.small.pack import DATA, MODEL
@@ -41,6 +46,7 @@ from vcc.hosts import load
 from vcc.hosts.forward.wrapped import state_of
 from vcc.hosts.quiet import quiet
 from vcc.tasks import TASKS
+from vcc.tasks.hotpotqa import multi_hop_example
 from vcc.tasks.task import Split, Task
 from vcc.train.draws import MaskedSequences, TaskExamples
 from vcc.train.objectives import Answering
@@ -51,7 +57,7 @@ MASKED, MASKED_SHORT = 0.075, 0.15  # share of the words; in short rows, without
 HELD_OUT_ROWS = 64  # long sequences on which perplexity is measured
 PARAGRAPHS = 64  # short ones per step
 CHARACTERS = 4  # of a token of a contract; a few tokens have more
-FROM_IDS = ("squad", "squad_haystack")  # tasks whose training data are made of ids, once
+FROM_IDS = ("squad", HIDDEN)  # tasks whose training data are made of ids, once
 MOSTLY_EMPTY = ("cuad",)  # most clauses are in few contracts; like its authors, we draw both kinds equally often
 
 
@@ -124,17 +130,15 @@ def without_attention_dropout(model: Any) -> None:
 
 
 def masked_rows(layout: SmallLayout, model: Any, tokenizer: Any, folder: Path, steps: int, rate: float) -> None:
-    """Train a common checkpoint on masked words in short rows."""
-    small = layout.small
-    objective = MaskedWords(tokenizer.pad_token_id, None, row=small.short)
-    measure = perplexity(layout, tokenizer, objective)
-    data = sequences(layout, "train", tokenizer, small.length, small.seed + 7, 2**40, MASKED_SHORT)
+    """Train a common checkpoint on masked words in short rows. Without steps it needs no text."""
+    small, found = layout.small, Trained()
     if steps:
+        objective = MaskedWords(tokenizer.pad_token_id, None, row=small.short)
+        measure = perplexity(layout, tokenizer, objective)
+        data = sequences(layout, "train", tokenizer, small.length, small.seed + 7, 2**40, MASKED_SHORT)
         variants.make_fast("dense-512", model, small.device, small.compile)
         every = max(20, steps // 100 * 20)
         found = train(model, objective, MaskedSequences(data), small, LoopPlan(rate, steps), folder, measure, every)
-    else:
-        found = Trained(curve=[{"step": 0, **measure(model.to(small.device))}])
     finish(folder, model, tokenizer, found)
 
 
@@ -172,7 +176,7 @@ def steps_in(layout: SmallLayout, name: str, seconds: float | None, steps: int) 
 
 def task_of(layout: SmallLayout, task: str) -> Task:
     """Hidden paragraphs are in documents as long as the long models read, in their tokens."""
-    if task != "squad_haystack":
+    if task != HIDDEN:
         return small_task(task)
     tokenizer = load.load_tokenizer(layout.packed / MODEL, local=True)
     return counting(TASKS[task](lengths=(layout.small.length,)), tokenizer, "span")
@@ -180,9 +184,25 @@ def task_of(layout: SmallLayout, task: str) -> Task:
 
 def examples(layout: SmallLayout, task: str, split: Split) -> Sequence[Example]:
     """All training examples, or a random sample of the test examples. Of SQuAD those with an answer, hidden or not."""
-    found = task_of(layout, task).load(split, str(layout.packed / DATA))
     if split == "train":
+        found = task_of(layout, task).load(split, str(layout.packed / DATA))
         return balanced(found, layout.small.length * CHARACTERS) if task in MOSTLY_EMPTY else found
+    if task != HIDDEN:
+        return sampled(layout, task, split)
+    layout.out.mkdir(parents=True, exist_ok=True)
+    with one_at_a_time(layout.out / ".hidden.lock"):
+        if not layout.hidden().exists():
+            save_examples(layout.hidden(), sampled(layout, task, split))
+    return load_examples(layout.hidden())
+
+
+def hide(layout: SmallLayout) -> None:
+    """Put the test questions with hidden paragraphs together, for all models."""
+    examples(layout, HIDDEN, "validation")
+
+
+def sampled(layout: SmallLayout, task: str, split: Split) -> list[Example]:
+    found = task_of(layout, task).load(split, str(layout.packed / DATA))
     order = random.Random(0).sample(range(len(found)), len(found))  # the same for every seed
     chosen: list[Example] = []
     for i in order:
@@ -210,7 +230,18 @@ def training_data(layout: SmallLayout, task: str, tokenizer: Any, length: int) -
             return ShuffledHops(hop_records("train", str(layout.packed / DATA)), tokenize, layout.small.seed)
         return TaskExamples(examples(layout, task, "train"), tokenize)
     tokens = QuestionTokens.load(layout.packed / TOKENS / QUESTIONS)
-    return HiddenQuestions(tokens, Frame.of(tokenizer), length, layout.small.seed, task == "squad_haystack")
+    return HiddenQuestions(tokens, Frame.of(tokenizer), length, layout.small.seed, task == HIDDEN)
+
+
+def most_vips(data: Dataset[Any]) -> int:
+    """Room for the VIPs of every row, counted once: each number of rows would be another compiled graph."""
+    if isinstance(data, HiddenQuestions):
+        return VIPS
+    assert isinstance(data, TaskExamples | ShuffledHops)
+    found = [multi_hop_example(one) for one in data.records] if isinstance(data, ShuffledHops) else data.examples
+    asked = {(one.question, one.choices): replace(one, document="", answer_spans=()) for one in found}
+    most = max(data.tokenize(one).row.vip_count for one in asked.values())
+    return max(VIPS, -(-most // 32) * 32)
 
 
 def head_of(task: str) -> Head:
@@ -286,13 +317,14 @@ def tune(layout: SmallLayout, name: str, task: str) -> None:
             model = variants.reading(name, layout.reader(chosen.start), length, head=head)
         else:
             model = variants.loaded(name, layout.answering(name), length, new_head=head != "span", head=head)
-        variants.make_fast(name, model, small.device, small.compile, VIPS if task in FROM_IDS else None)
+        data = training_data(layout, task, tokenizer, length)
+        vips = most_vips(data) if small.compile and chosen.kind == "vcc" else None
+        variants.make_fast(name, model, small.device, small.compile, vips)
         closing = ClosingBudget(model.vcc, length, chosen.closing) if chosen.closing else None
         objective = answering(layout, name, model, tokenizer, length, chosen.opening, head)
         if task == HOPS:
             add_facts(model)
             objective = with_facts(objective)
-        data = training_data(layout, task, tokenizer, length)
         steps = steps_in(layout, name, small.tune_seconds, chosen.tune_steps(small.tune_steps))
         plan = LoopPlan(small.tune_rate, steps)
         found = train(model, objective, data, small, plan, folder, closing=closing)
@@ -354,7 +386,13 @@ def one_by_one(each: Sequence[dict[str, Any]], measure: Callable[..., None]) -> 
         raise ExceptionGroup("not timed", failed)
 
 
-def time_one(layout: SmallLayout, name: str, setting: str, options: dict[str, Any]) -> None:
+def warm(layout: SmallLayout, name: str) -> None:
+    """Run the steps that are timed once, so that their compiled code is on the disk before the device must be free."""
+    time_one(layout, name, OWN, {}, once=True)
+    layout.compiled(name).touch()
+
+
+def time_one(layout: SmallLayout, name: str, setting: str, options: dict[str, Any], once: bool = False) -> None:
     """Time a model at its start. Of a budget that closes, every level is timed, and the mean over a run is written."""
     small, chosen = layout.small, variants.variant(name)
     length = variants.reads(name, small.length, small.short)
@@ -362,8 +400,10 @@ def time_one(layout: SmallLayout, name: str, setting: str, options: dict[str, An
     variants.make_fast(name, model, small.device, small.compile, VIPS)
 
     def measured(*modes: str) -> dict[str, float | None]:
-        vips = variants.vip_name(name)
-        return timing.measure(model, vips, length, small.device, small.at_once, small.compile, modes)
+        return timing.measure(
+            model, variants.vip_name(name), length, small.device, small.at_once, small.compile, modes,
+            opening=chosen.opening, once=once,
+        )  # fmt: skip
 
     found = measured("training", "forward") if small.time_forward else measured("training")
     if chosen.closing:
@@ -378,10 +418,13 @@ def time_one(layout: SmallLayout, name: str, setting: str, options: dict[str, An
                 found[key] = (1 - chosen.closing) * own + chosen.closing * sum(values) / len(values)
     file = layout.times(name, setting)
     file.parent.mkdir(parents=True, exist_ok=True)
+    if once:
+        return
     write_whole(file, json.dumps({"model": name, "setting": setting, "length": length, **found}, indent=1))
 
 
 JOBS: dict[str, Callable[..., None]] = {
+    "hide": hide,
     "begin": begin,
     "prestart": prestart,
     "read": read,
@@ -389,12 +432,22 @@ JOBS: dict[str, Callable[..., None]] = {
     "answer": answer,
     "tune": tune,
     "score": score,
+    "warm": warm,
     "time": time_alone,
 }
 
 
+def end_after(parent: int) -> None:
+    """End this process when its parent is gone: another plan may start the same job on the same device."""
+    while True:
+        time.sleep(1)
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
 def main(known: dict[str, Callable[..., None]], packed: str, out: str, settings: str, job: str, arguments: str) -> None:
     quiet()
+    threading.Thread(target=end_after, args=[os.getppid()], daemon=True).start()
     small = Small(**json.loads(settings))
     if small.device == "cuda":
         torch.set_float32_matmul_precision("high")

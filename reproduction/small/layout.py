@@ -10,6 +10,7 @@ START, PRESTART = "start", "prestart"  # the common checkpoints: of the packed w
 T5 = "t5"  # the common encoder-decoder
 DECODER = "decoder"  # the common causal decoder
 TOKENS, T5_TOKENS = "tokens", "t5-tokens"  # the text, by tokenizer
+HIDDEN = "squad_haystack"  # the task whose paragraphs are hidden
 OWN = "own"  # the setting that a model was tuned with
 
 
@@ -34,8 +35,8 @@ class SmallLayout:
         return self.out / kind
 
     def reader(self, kind: str = START) -> Path:
-        """The dense model that learned to answer paragraphs, from a common checkpoint."""
-        return self.out / f"{kind}-reader{self.end}"
+        """The dense model that learned to answer paragraphs, from a common checkpoint; shared by all seeds."""
+        return self.out / f"{kind}-reader"
 
     def tokens(self, split: str, kind: str = TOKENS) -> Path:
         return self.out / kind / split
@@ -52,6 +53,14 @@ class SmallLayout:
     def scores(self, model: str, task: str, setting: str = OWN, length: int | None = None) -> Path:
         end = f"-{length}" if length else ""
         return self.out / "scores" / f"{model}{self.end}-{task}-{setting}{end}.json"
+
+    def hidden(self) -> Path:
+        """The test questions with hidden paragraphs."""
+        return self.out / "hidden.json"
+
+    def compiled(self, model: str) -> Path:
+        """Exists when what is timed has been compiled."""
+        return self.out / "times" / f"{model}.compiled"
 
     def times(self, model: str, setting: str = OWN) -> Path:
         return self.out / "times" / f"{model}-{setting}.json"

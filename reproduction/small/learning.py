@@ -23,13 +23,14 @@ from reproduction.small.layout import CURVE
 from reproduction.small.settings import Small
 from vcc.data.collate import IGNORED
 from vcc.data.pretrain import Masked, collate_masked
-from vcc.files import write_whole
+from vcc.files import one_at_a_time, write_whole
 from vcc.hosts.forward.wrapped import state_of
 from vcc.train.draws import Stream
 from vcc.train.trainer import Batch, Objective
 
 ENDLESS = 2**62  # draws
 SMALLEST = 1e-3  # size of a weight, for its learning rate
+LOCK = ".training.lock"
 AHEAD = 4  # batches that each loader prepares before they are needed
 
 
@@ -143,7 +144,9 @@ def train(
     work = BatchWork(
         model, objective, data, small.batch, small.at_once, small.seed, small.device, small.loaders, closing
     )
-    found = learn(model, optimizer, work, plan, folder, evaluate, evaluate_every, say)
+    folder.mkdir(parents=True, exist_ok=True)
+    with one_at_a_time(folder / LOCK):  # one whose plan was killed saves and ends within seconds
+        found = learn(model, optimizer, work, plan, folder, evaluate, evaluate_every, say)
     if closing is not None:
         state_of(model).settings = closing.settings
     return found

@@ -27,7 +27,7 @@ VOCABULARY, WEIGHTS = "spiece.model", "*.safetensors"
 
 
 def pack(data: Path, model: str, out: Path, tasks: Sequence[str], megabytes: float) -> Path:
-    """Write the folder: the model in 16 bits, text of `megabytes` million tokens, and the sets of the tasks."""
+    """Write the folder: the model in 16 bits, text of `megabytes` million tokens (0: none), the sets of the tasks."""
     check_folder(data)
     out.mkdir(parents=True, exist_ok=True)
     network: Any
@@ -38,7 +38,8 @@ def pack(data: Path, model: str, out: Path, tasks: Sequence[str], megabytes: flo
     for name in dict.fromkeys(["squad", *wanted]):  # all learn to answer on the first
         copy_set(data, name, out)
     tokenizer = load.load_tokenizer(model)
-    pack_tokens(data, tokenizer, out / TOKENS, round(megabytes * 1e6))
+    if megabytes:
+        pack_tokens(data, tokenizer, out / TOKENS, round(megabytes * 1e6))
     QuestionTokens.of(Squad().load("train", str(out / DATA)), tokenizer).save(out / TOKENS / QUESTIONS)
     return out
 

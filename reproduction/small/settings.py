@@ -66,7 +66,7 @@ class Small:
     device: Annotated[Literal["cuda", "cpu"], "device; cuda computes in bf16", FREE] = "cuda"
     loaders: Annotated[int, "processes that prepare batches, per training", FREE] = 4
     seed: Annotated[int, "random seed"] = 0
-    seeds: Annotated[int, "repeat every training after the common checkpoint with this many seeds", FREE] = 1
+    seeds: Annotated[int, "repeat every training after the common checkpoint or reader with this many seeds", FREE] = 1
 
     def __post_init__(self) -> None:
         for name in ("models", "tasks"):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reproduction.experiment import ProcessStep, Workspace, missing_packages
-from reproduction.small.layout import CURVE, OWN, START
+from reproduction.small.layout import CURVE, HIDDEN, OWN, START
 from reproduction.small.pack import MODEL
 from reproduction.small.settings import Small
 from reproduction.small.variants import VARIANTS, reads
@@ -27,17 +27,21 @@ class Setting:
     options: dict[str, Any]
 
 
+def hide(at: Workspace) -> ProcessStep:
+    """No job needs it: one that comes before it does the same."""
+    return job(at, "hide", {}, at.layout.hidden(), (), 0.01 + at.small.examples * at.small.length / 4e6)
+
+
 def begin(at: Workspace, start: str = START) -> ProcessStep:
     steps = at.small.start_steps if start == START else at.small.prestart_steps
     what = "begin" if start == START else "prestart"
     return job(at, what, {}, at.layout.start(start) / CURVE, (), minutes(at.small, "dense-512", steps))
 
 
-def read(at: Workspace, start: str, repeat: int = 0) -> ProcessStep:
+def read(at: Workspace, start: str) -> ProcessStep:
     """The common reader."""
-    layout, needs = at.layout.repeated(repeat), (at.layout.start(start) / CURVE,)
-    took = minutes(at.small, "dense-512", at.small.answer_steps)
-    return job(at, "read", {"start": start, **seeded(repeat)}, layout.reader(start) / CURVE, needs, took)
+    needs, took = (at.layout.start(start) / CURVE,), minutes(at.small, "dense-512", at.small.answer_steps)
+    return job(at, "read", {"start": start}, at.layout.reader(start) / CURVE, needs, took)
 
 
 def pretrain(at: Workspace, model: str, repeat: int = 0) -> ProcessStep:
@@ -77,10 +81,14 @@ def learning(at: Workspace, models: Sequence[str]) -> list[ProcessStep]:
     """Everything before the tasks."""
     starts, repeats = list(dict.fromkeys(VARIANTS[model].start for model in models)), range(at.small.seeds)
     found = [begin(at, start) for start in starts]
+    if at.small.reader:
+        found += [read(at, start) for start in starts]
     if at.small.pretrain_seconds or at.small.tune_seconds:
+        if at.small.compile and at.small.device == "cuda" and at.small.together > 1:
+            found += [warm(at, model) for model in models if not at.layout.times(model).exists()]
         found.append(clock(at, [Setting(model, OWN, {}) for model in models]))
     if at.small.reader:
-        return found + [read(at, start, repeat) for repeat in repeats for start in starts]
+        return found
     return found + [step(at, model, repeat) for repeat in repeats for step in (pretrain, answer) for model in models]
 
 
@@ -106,11 +114,18 @@ def clock(at: Workspace, settings: Sequence[Setting]) -> ProcessStep:
     return job(at, "time", {"each": each}, left[-1][1], needs, 0.2 + 0.1 * len(left), alone=True, shown=shown)
 
 
+def warm(at: Workspace, model: str) -> ProcessStep:
+    """Compile beside other jobs what is timed alone. No job needs it; the lonely one waits for all that can run."""
+    needs = (at.layout.start(VARIANTS[model].start) / CURVE,)
+    return job(at, "warm", {"name": model}, at.layout.compiled(model), needs, 0.4)
+
+
 def comparison(at: Workspace, models: Sequence[str]) -> list[ProcessStep]:
     """Everything from the common checkpoint to scores and times."""
     repeats = range(at.small.seeds)
     tunings = [tune(at, model, task, repeat) for repeat in repeats for task in at.small.tasks for model in models]
-    return [*learning(at, models), *tunings, clock(at, [Setting(model, OWN, {}) for model in models])]
+    hidden = [hide(at)] if HIDDEN in at.small.tasks else []
+    return [*hidden, *learning(at, models), *tunings, clock(at, [Setting(model, OWN, {}) for model in models])]
 
 
 def job(

@@ -9,6 +9,7 @@ from torch import Tensor
 from reproduction.loop import half_precision
 from vcc.bench.kernels import busiest
 from vcc.bench.measure import clock, median_ms, peak_gib, process_bytes, reset_peak
+from vcc.train.opening import answer_opening_loss, openings_of
 
 QUESTION = 24  # tokens
 
@@ -22,16 +23,24 @@ def measure(
     several: bool = False,
     modes: tuple[str, ...] = ("forward", "training"),
     written: int | None = None,
+    opening: float = 0.0,
+    once: bool = False,
 ) -> dict[str, float | None]:
     """Forward and training, for one sequence and a batch, in ms per sequence; peak memory of the training step.
     `several`: only for a batch, since every shape is compiled by itself. `written`: tokens that an encoder-decoder
-    writes; None for an encoder.
+    writes; None for an encoder. `opening`: in training the loss that teaches what to open is computed too. `once`: run
+    each step once and measure nothing, to compile it.
 
     A small model waits for Python more than for the GPU, so the GPU's busy time is reported too.
     """
     place = torch.device(device)
 
     def loss(given: dict[str, Any]) -> Tensor:
+        if opening and torch.is_grad_enabled():
+            with openings_of(model) as seen:
+                output = model(**given)
+            spans = torch.full((len(given["input_ids"]), 1, 2), length // 2, device=place)
+            return output.start_logits.float().pow(2).mean() + opening * answer_opening_loss(seen, spans)
         output = model(**given)
         scores = output.start_logits if written is None else output.logits
         return scores.float().pow(2).mean()
@@ -39,7 +48,7 @@ def measure(
     def given(batch: int) -> dict[str, Any]:
         return inputs(model, vips, batch, length, place, written)
 
-    return measure_losses(model, given, loss, place, [at_once] if several else sorted({1, at_once}), modes)
+    return measure_losses(model, given, loss, place, [at_once] if several else sorted({1, at_once}), modes, once)
 
 
 def measure_losses(
@@ -49,6 +58,7 @@ def measure_losses(
     place: torch.device,
     batches: list[int],
     modes: tuple[str, ...],
+    once: bool = False,
 ) -> dict[str, float | None]:
     """The same for any loss of inputs of a batch size; the last of `batches` is the one of training."""
     model.to(place)
@@ -68,6 +78,8 @@ def measure_losses(
 
             before = process_bytes("VmRSS")
             clock(step, place)
+            if once:
+                continue
             reset_peak(place)
             ms, _ = median_ms(step, place)
             found[f"{mode}_ms_{'one' if batch == 1 else 'each'}"] = ms / batch

@@ -9,6 +9,7 @@ from transformers import AutoModelForMaskedLM, PreTrainedModel
 
 from reproduction.baselines.block_models import pattern_of, restore_blocks, use_blocks
 from reproduction.baselines.flex_longformer import use_flex
+from reproduction.baselines.longformer import lengthened
 from reproduction.baselines.start import KINDS, start_from
 from reproduction.small.layout import PRESTART, START
 from vcc.config import VccConfig
@@ -191,6 +192,8 @@ def loaded(
     pattern: Any = pattern_of(model)
     if pattern is not None:
         use_blocks(model, replace(pattern, **options))
+    if chosen.kind == "longformer":
+        model = lengthened(model, length)
     if chosen.kind == "dense" and length > model.config.max_position_embeddings:
         model = start_from(model, "dense", length)
     return in_one_sequence(model) if head == "choice" else model

@@ -10,13 +10,16 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 import vcc
+from reproduction.a5 import AppendixA5
 from reproduction.experiment import Workspace
 from reproduction.small import jobs, reports, steps
 from reproduction.small.closing import ClosingBudget
 from reproduction.small.corpus import pack_tokens, unpack_tokens
 from reproduction.small.layout import PRESTART, SmallLayout
+from reproduction.small.pack import pack
 from reproduction.small.questions import HiddenQuestions, QuestionTokens
 from reproduction.small.variants import VARIANTS, made, reading
+from reproduction.table1 import Table1
 from tests.reproduction import tiny
 from vcc.data.features import ExampleTokenizer, Frame
 from vcc.hosts import load
@@ -174,12 +177,53 @@ def test_seeds_and_starts_are_steps_of_their_own(tmp_path: Path) -> None:
     at = Workspace("small", tmp_path, None, "", "", "", replace(SMALL, models=("vcc-all", "vcc-pre")))
     shown = [step.shown for step in steps.comparison(at, at.small.models)]
     assert shown == [
-        "small begin", "small prestart", "small time vcc-all own, vcc-pre own",
-        "small read start", "small read prestart", "small read start 1", "small read prestart 1",
+        "small hide", "small begin", "small prestart", "small read start", "small read prestart",
+        "small time vcc-all own, vcc-pre own",
         "small tune vcc-all squad_haystack", "small tune vcc-pre squad_haystack",
         "small tune vcc-all squad_haystack 1", "small tune vcc-pre squad_haystack 1",
         "small time vcc-all own, vcc-pre own",
     ]  # fmt: skip
+
+
+def test_what_is_timed_is_compiled_beside_the_reader(layout: SmallLayout, tmp_path: Path) -> None:
+    on_a_gpu = replace(SMALL, device="cuda", compile=True, together=3, models=("vcc-all", "dense"))
+    at = Workspace("small", tmp_path, None, "", "", "", on_a_gpu)
+    shown = [step.shown for step in steps.learning(at, on_a_gpu.models)]
+    assert shown == ["small begin", "small read start", "small warm vcc-all", "small warm dense", shown[-1]]
+    assert shown[-1] == "small time vcc-all own, dense own"
+    jobs.warm(layout, "vcc-norm")
+    assert layout.compiled("vcc-norm").exists() and not layout.times("vcc-norm").exists()
+
+
+def test_one_graph_has_room_for_every_question(layout: SmallLayout, tmp_path: Path) -> None:
+    here = SmallLayout(tiny.packed(tmp_path, ("hotpotqa", "fairytale_choices")), tmp_path / "out", SMALL)
+    tokenizer = load.load_tokenizer(layout.start(), local=True)
+    for task in ("hotpotqa", "fairytale_choices", "squad_haystack"):
+        data = jobs.training_data(here, task, tokenizer, 128)
+        most = max(data[i].row.vip_count for i in range(len(data)))  # type: ignore[arg-type]
+        assert most <= jobs.most_vips(data) and jobs.most_vips(data) % 32 == 0
+
+
+def test_hidden_test_questions_are_put_together_once(layout: SmallLayout, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout.hidden().unlink(missing_ok=True)
+    expected = jobs.sampled(layout, "squad_haystack", "validation")
+    jobs.hide(layout)
+    monkeypatch.delattr(jobs, "sampled")
+    assert jobs.examples(layout, "squad_haystack", "validation") == expected and len(expected) == 4
+
+
+def test_from_weights_to_a_reader_no_text_is_needed(tmp_path: Path) -> None:
+    at = Workspace("small", tmp_path, None, "", "", "", replace(SMALL, start_steps=0))
+    assert not Table1().reads_text(at) and AppendixA5().reads_text(at)
+    assert Table1().reads_text(replace(at, small=replace(at.small, models=("vcc-pre",))))
+    assert Table1().reads_text(replace(at, small=tiny.SMALL))
+    data, model = tiny.data(tmp_path / "data"), tiny.model(tmp_path / "model")
+    packed = pack(data, str(model), tmp_path / "packed", SMALL.tasks, megabytes=0.0)
+    assert [file.name for file in (packed / "tokens").iterdir()] == ["questions.npz"]
+    here = SmallLayout(packed, tmp_path / "out", at.small)
+    jobs.begin(here)
+    jobs.read(here, "start")
+    assert here.repeated(1).reader() == here.reader() and (here.reader() / "curve.json").exists()
 
 
 def test_masks_may_come_in_clusters(layout: SmallLayout) -> None:

@@ -61,9 +61,10 @@ def test_who_is_compared_can_be_chosen(tmp_path: Path) -> None:
     assert "longformer" not in shown("figure5", "vcc-open", "mra") and "longformer" in shown("figure5")
     with pytest.raises(UsageError, match="must have one of vcc, longformer"):
         shown("figure5", "dense-512")
-    lengths = shown("table3", "vcc-more", "longformer", "dense-512")
+    lengths = shown("table3", "vcc-more", "longformer", "mra", "dense-512")
     assert "score vcc-more cuad own 512" in lengths  # four times what it was tuned with
-    assert "score longformer cuad own 128" in lengths and "score longformer cuad own 256" not in lengths
+    assert "score longformer cuad own 512" in lengths
+    assert "score mra cuad own 128" in lengths and "score mra cuad own 256" not in lengths
     assert "score dense-512 cuad own 32" in lengths and "score dense-512 cuad own 64" not in lengths
 
 

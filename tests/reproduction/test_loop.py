@@ -1,6 +1,8 @@
 """The loop: its steps are AdamW's, it ends by steps or by the clock, pauses, resumes exactly and averages weights."""
 
 import csv
+import os
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -130,6 +132,29 @@ def test_a_run_that_paused_ends_as_if_it_had_not(kept: dict[str, float], tmp_pat
         assert torch.equal(one, other)
     lines = [(tmp_path / name / "losses.csv").read_text() for name in ("whole", "paused")]
     assert lines[0] == lines[1] and not list(folder.glob("checkpoint-*"))
+
+
+def test_a_run_that_is_asked_to_end_saves_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGTERM within the fourth step: that step is finished and saved, and the next call ends as if nothing was."""
+    plain = Toy.losses
+
+    def killed(self: Toy) -> Iterator[torch.Tensor]:
+        if self.step == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return plain(self)
+
+    whole, done, _ = run(LoopPlan(1e-2, steps=9), tmp_path / "whole")
+    folder, before = tmp_path / "killed", signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(Toy, "losses", killed)
+    with pytest.raises(SystemExit) as end:
+        run(LoopPlan(1e-2, steps=9), folder)
+    assert end.value.code == 143 and [path.name for path in folder.glob("checkpoint-*")] == ["checkpoint-4"]
+    assert signal.getsignal(signal.SIGTERM) == before
+    monkeypatch.setattr(Toy, "losses", plain)
+    again, resumed, _ = run(LoopPlan(1e-2, steps=9), folder)
+    assert resumed.steps == 9 and resumed.seconds == done.seconds
+    assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), again.parameters(), strict=True))
+    assert (folder / "losses.csv").read_text() == (tmp_path / "whole" / "losses.csv").read_text()
 
 
 def test_the_last_weights_are_averaged(tmp_path: Path) -> None:

@@ -134,3 +134,22 @@ def test_its_steps_use_the_common_pack_and_their_own_folder(layout: SmallLayout)
     assert [step.shown for step in (begin, clock, go_on)] == ["a5 begin", "a5 time vcc", "a5 go_on vcc"]
     assert begin.command[3:5] == (str(at.packed), str(at.out / "a5")) and begin.done in clock.needs
     assert go_on.done == layout.pretrained("vcc") / "curve.json"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["vcc", "vcc-every", "vcc-tree"])
+def test_a_traced_reader_has_the_same_loss_and_gradients(layout: SmallLayout, name: str) -> None:
+    """Forward and backward through torch.compile's tracing, without its code generation."""
+    model, objective = prefix_jobs.started(layout).eval(), prefix_jobs.objective_of(name, SMALL)
+    data = PretrainDataset(prefix_jobs.text_of(layout, "train"), prefix_jobs.NothingHidden(), 128, 0, 4)
+    batch = objective.collate([data[0], data[1]])
+    run = torch.compile(objective.reading(model), dynamic=False, backend="aot_eager")
+    traced = prefix_jobs.CompiledTokens(objective.reads, objective.taught, objective.settings, run)
+    found = []
+    for one in (objective, traced):
+        model.zero_grad()
+        loss = one.loss(model, batch)
+        loss.backward()
+        found.append([loss.detach(), *(weight.grad for weight in model.parameters())])
+    for plain, other in zip(*found, strict=True):
+        torch.testing.assert_close(other, plain, rtol=1e-4, atol=1e-5)

@@ -73,8 +73,9 @@ def test_other_settings_and_lengths_are_read_with(layout: SmallLayout) -> None:
     mra = loaded("mra", layout.tuned("mra", "squad_haystack"), 128, {"per_row": 1})
     assert mra.config.attention_blocks["per_row"] == 1
     assert loaded("vcc", layout.tuned("vcc", "squad_haystack"), 128, {"budget": [3]}).config.vcc["budget"] == [3]
-    jobs.score(layout, "vcc", "squad_haystack", length=512)
-    assert json.loads(layout.scores("vcc", "squad_haystack", length=512).read_text())["length"] == 512
+    for name in ("vcc", "longformer"):
+        jobs.score(layout, name, "squad_haystack", length=512)
+        assert json.loads(layout.scores(name, "squad_haystack", length=512).read_text())["length"] == 512
 
 
 def test_a_training_that_was_stopped_ends_as_if_it_was_not(layout: SmallLayout, tmp_path: Path) -> None:

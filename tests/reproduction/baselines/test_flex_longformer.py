@@ -7,6 +7,7 @@ import torch
 from transformers import LongformerConfig, LongformerModel
 
 from reproduction.baselines.flex_longformer import neighbours, use_flex
+from reproduction.baselines.longformer import lengthened
 from vcc.errors import ModelError
 
 SMALL = dict(vocab_size=120, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48)
@@ -47,3 +48,17 @@ def test_blocks_cover_the_windows_and_the_prefix() -> None:
 def test_dropout_of_probabilities_is_rejected() -> None:
     with pytest.raises(ModelError, match="attention_probs_dropout_prob is 0.1: it must be 0"):
         use_flex(longformer(attention_probs_dropout_prob=0.1))
+
+
+def test_positions_are_repeated_for_longer_inputs() -> None:
+    """Behind its 699 positions a Longformer begins with the first one again; what it could read stays as it was."""
+    model = longformer()
+    ids = torch.randint(5, 120, (1, 1400), generator=torch.Generator().manual_seed(1))
+    longer = lengthened(copy.deepcopy(model), 1400)
+    table, own = (each.embeddings.position_embeddings.weight for each in (longer, model))
+    assert torch.equal(table[1:700], own[1:]) and torch.equal(table[700:1399], own[1:])
+    assert longer.config.max_position_embeddings == len(table) == 1401 and table.requires_grad
+    with torch.no_grad():
+        assert torch.equal(longer(ids[:, :640]).last_hidden_state, model(ids[:, :640]).last_hidden_state)
+        assert longer(ids).last_hidden_state.shape == (1, 1400, 32)
+    assert lengthened(model, 600) is model and len(model.embeddings.position_embeddings.weight) == 700
