@@ -59,7 +59,13 @@ def test_the_common_t5_learns_from_random_weights(layout: SmallLayout) -> None:
     assert (layout.out / T5_TOKENS / "train").is_dir() and not (layout.out / "tokens").exists()
 
 
-@pytest.mark.parametrize("name", writers.WRITERS)
+QUICK = ("vcc-t5", "longt5")
+NAMES = [
+    pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in writers.WRITERS
+]  # the others take the same road
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_every_model_goes_from_the_common_t5_to_scores_and_times(layout: SmallLayout, name: str) -> None:
     write_jobs.time_alone(layout, [{"name": name}])
     write_jobs.tune(layout, name, "squality")

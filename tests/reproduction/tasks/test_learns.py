@@ -9,7 +9,11 @@ from reproduction.tasks.packed import LongItem
 from reproduction.tasks.specs import LONG_TASKS, Kind
 from tests.reproduction.tasks.test_passes import items, laying, reader
 
-CASES = [(kind, way) for name, kind in (("choices", "choice"), ("tags", "tag")) for way in LONG_TASKS[name].ways]
+CASES = [
+    pytest.param(kind, way, marks=pytest.mark.slow if way == "vcc-stretches" else [])
+    for name, kind in (("choices", "choice"), ("tags", "tag"))
+    for way in LONG_TASKS[name].ways
+]
 
 
 def right(item: LongItem, said: np.ndarray, kind: Kind, way: str) -> float:

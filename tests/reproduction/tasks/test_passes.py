@@ -156,7 +156,7 @@ def test_nothing_is_compiled_after_the_warm_up(way: str, monkeypatch: pytest.Mon
     assert way == "vcc" or before == 2 * len(given.shapes)  # in training and in reading; the compiler's limit is 8
 
 
-@pytest.mark.parametrize("way", ["chunks", "vcc"])
+@pytest.mark.parametrize("way", ["chunks", pytest.param("vcc", marks=pytest.mark.slow)])
 def test_compiled_gradients_are_those_of_the_uncompiled_model(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     original: Callable[..., Any] = torch.compile
 
