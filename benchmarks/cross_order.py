@@ -22,8 +22,8 @@ from transformers import AutoTokenizer, BartConfig, BartForConditionalGeneration
 from transformers.modeling_outputs import BaseModelOutput
 
 import vcc
-from shipped_model.data import Haystack, Prepared, hide, load, moved
-from shipped_model.ways import half
+from reproduction.loop import half_precision
+from shipped_model.data import Haystack, TokenSets, hide, load, moved
 from vcc.commands.options import call
 from vcc.data.features import Frame
 from vcc.documents.shipped import SHIPPED, load_asker
@@ -54,7 +54,7 @@ class Asked(NamedTuple):
     answer: Tensor
 
 
-def documents(data: Prepared, split: str, windows: int, frame: Frame, seed: int) -> Iterator[Asked]:
+def documents(data: TokenSets, split: str, windows: int, frame: Frame, seed: int) -> Iterator[Asked]:
     """Paragraphs hidden in other text, without end; the answer is whole in one window at least."""
     names = ("squad11_train", "squad2_train") if split == "train" else ("squad_validation",)
     units = [unit for name in names for unit in data.units[name]]
@@ -117,7 +117,7 @@ def read(model: Any, asked: Sequence[Asked], frame: Frame) -> tuple[BaseModelOut
     return BaseModelOutput(last_hidden_state=together), mask.reshape(len(asked), -1)
 
 
-def train(model: Any, data: Prepared, frame: Frame, minutes: float) -> None:
+def train(model: Any, data: TokenSets, frame: Frame, minutes: float) -> None:
     """Train the decoder to write answers, and the encoder a little."""
     encoder = list(model.get_encoder().parameters())
     own = {id(parameter) for parameter in encoder}
@@ -130,7 +130,7 @@ def train(model: Any, data: Prepared, frame: Frame, minutes: float) -> None:
             group["lr"] = group["top"] * min(1.0, (step + 1) / 100, 2 * (1 - done))
         asked = [next(stream) for _ in range(EXAMPLES)]
         labels = pad_sequence([one.answer for one in asked], True, -100).to(model.device)
-        with half(model):
+        with half_precision(model.device):
             states, mask = read(model, asked, frame)
             loss = model(encoder_outputs=states, attention_mask=mask, labels=labels).loss
         loss.backward()

@@ -1,11 +1,11 @@
 """Short texts: the product against plain windows of the same reader, F1 and forward passes per question.
 
-    python -m benchmarks.short_texts --data ../shared/data [--model FOLDER] --questions 60
+    VCC_PRECISION=float32 python -m benchmarks.short_texts --data DATA --questions 60
 
 The product is `document.ask`, with the rules that turn spans into answers. Plain windows are 512 tokens with the
 question, 256 apart; one window if the text fits. Texts of at most `--longest` tokens, from validation splits; questions
 with an answer. A forward pass is one window through the whole model: layers are counted by hooks, with the share of the
-model that each call runs.
+model that each call runs (in 8 bits they are not called: VCC_PRECISION=float32).
 """
 
 import argparse
@@ -72,8 +72,8 @@ def by_windows(document: Document, question: str) -> str:
     tokens, asked = tokenize_text(document.text, qa.tokenizer), qa.ids_of(question)
     plain = ReadByWindows(qa.windows)
     size = plain.room(asked)
-    chosen = [ChosenPassage(0, start) for start in plain.starts(len(tokens.ids), size)]
-    [found] = qa.windows.look(tokens.ids, [asked], chosen, [size], QaSettings().candidates)
+    chosen = [ChosenPassage(0, start, size) for start in plain.starts(len(tokens.ids), size)]
+    [found] = qa.windows.look(tokens.ids, [asked], chosen, QaSettings().candidates)
     best = without_overlaps(found, 1)[0]
     return document.text[int(tokens.offsets[best.first, 0]) : int(tokens.offsets[best.last, 1])]
 

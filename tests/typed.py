@@ -14,3 +14,4 @@ def public_names_are_typed(host: vcc.Host, rows: vcc.Rows, mask: Tensor) -> None
     assert_type(vcc.encode(host, rows, mask, config), Rows)
     assert_type(vcc.read("contract.txt").text, str)
     assert_type(vcc.flatten_tree(vcc.build_tree(rows, config.scales)), Rows)
+    assert_type(vcc.DecoderConfig(budget=32).budgets, tuple[int, ...] | None)  # one number for every scale

@@ -18,7 +18,7 @@ class DecoderConfig(Settings):
 
     scales: Annotated[tuple[int, ...], "tokens per node, coarse to fine, ending in 1"] = (16, 1)
     budget: Annotated[
-        tuple[int, ...] | None, "nodes opened at each scale but the last, per KV head and query token"
+        tuple[int, ...] | int | None, "nodes opened at each scale but the last, per KV head and query token"
     ] = None
     mass: Annotated[
         float | None, "instead of a budget: open nodes until the closed ones have less than 1 - mass of the attention"
@@ -68,6 +68,11 @@ class DecoderConfig(Settings):
     def other_tree(self, other: "DecoderConfig") -> list[str]:
         """The differing settings that change the tree of the same tokens."""
         return [name for name in SHAPE_THE_TREE if getattr(self, name) != getattr(other, name)]
+
+    @property
+    def budgets(self) -> tuple[int, ...] | None:
+        """The budget of each scale but the last; None with `mass`."""
+        return self.budget if isinstance(self.budget, tuple) else None
 
     @property
     def leaf(self) -> int:

@@ -159,9 +159,9 @@ class TreeLayer(DynamicLayer):
         settings = self.settings
         if self.exact or (new > settings.block and settings.prefill == "exact"):
             return True
-        if settings.budget is None:
+        if settings.budgets is None:
             return settings.mass == 1 or tokens_in_tree == 0
-        return all(h >= tokens_in_tree // scale for h, scale in zip(settings.budget, settings.scales, strict=False))
+        return all(h >= tokens_in_tree // scale for h, scale in zip(settings.budgets, settings.scales, strict=False))
 
     def note_rows(self, first: int, new: int, rows: float | Tensor | None) -> None:
         self.tally = self.tally.plus(first, new, rows)

@@ -70,7 +70,7 @@ class RecordedLayer(DynamicLayer):
         """One query token (B, heads, 1, D) -> (B, 1, heads, D)."""
         batch, heads, _, width = query.shape
         grouped = query.view(batch, self.rows.keys.shape[1], -1, width)
-        state, budget = self.state, self.settings.budget
+        state, budget = self.state, self.settings.budgets
         assert budget is not None
         if query.device.type == "cuda":
             from vcc.decoders.kernels.step import step_kernel

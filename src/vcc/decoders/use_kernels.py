@@ -17,7 +17,7 @@ def why_no_kernel(query: Tensor, tree: KeyTree, settings: DecoderConfig) -> str 
     width = query.shape[-1]
     if query.shape[2] != 1:
         return f"{query.shape[2]} tokens are given; the kernels take one"
-    if settings.budget is None or len(settings.scales) != 2:
+    if settings.budgets is None or len(settings.scales) != 2:
         return "the kernels open a fixed number of nodes of one scale"
     if not tree.in_reach:
         return f"the leaves are on {tree.keys.device}, the queries on {query.device}"
@@ -39,11 +39,11 @@ def step_by_kernel(layer: TreeLayer, query: Tensor, scaling: float) -> tuple[Ten
 
     batch, heads, _, width = query.shape
     settings, rows = layer.settings, layer.rows.labelled()
-    assert settings.budget is not None
+    assert settings.budgets is not None
     grouped = query.view(batch, rows.keys.shape[1], -1, width)
     # All of the storage, like a recorded step: recorded or not, the sums are the same.
     output = step_kernel(
-        grouped, rows.keys, rows.values, rows.live, layer.tree, layer.owner, settings.budget[0], scaling
+        grouped, rows.keys, rows.values, rows.live, layer.tree, layer.owner, settings.budgets[0], scaling
     )
     return output.reshape(batch, 1, heads, width), rows_read(layer.counts, layer.tree)[:, None]
 
@@ -51,7 +51,7 @@ def step_by_kernel(layer: TreeLayer, query: Tensor, scaling: float) -> tuple[Ten
 def rows_read(counts: TokenCounts, tree: KeyTree) -> Tensor:
     """(B,) rows that one token reads; on the CPU, without waiting for the device."""
     settings = counts.settings
-    assert settings.budget is not None
+    assert settings.budgets is not None
     nodes = counts.in_tree // settings.leaf
-    opened = nodes.clamp(max=settings.budget[0])
+    opened = nodes.clamp(max=settings.budgets[0])
     return counts.outside + nodes.double() * (1 + tree.spread_rows) + opened * (settings.leaf - 1)
