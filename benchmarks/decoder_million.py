@@ -112,7 +112,7 @@ def new_tokens(size: Size, device: torch.device, pinned: int) -> dict[str, Any]:
     found |= {"filled_seconds": time.perf_counter() - begun, "gpu_gib": allocated(device)}
     found |= {"pinned_gib": sum(leaf_gib(layer) for layer in layers[:pinned])}
     found["means_gib"] = sum(node_gib(layer) for layer in layers)
-    ids = torch.randint(0, size.shape.vocabulary, (1, size.tokens), generator=torch.Generator().manual_seed(2))
+    ids = torch.randint(0, shape.vocabulary, (1, size.tokens), generator=torch.Generator().manual_seed(2))
     document = KeptDocument(model, ids.to(device), TreeCache(layers))
     question = torch.arange(1, 1 + size.question)
     for _ in range(2):  # the first compiles kernels

@@ -179,18 +179,15 @@ def learn(
             work.progress = plan.progress(done.steps, seconds())
             losses = next(steps)
             if losses is BETWEEN:
-                if plan.pause_after is not None and clock() - began > plan.pause_after:
-                    log.flush()
-                    save()
-                    break
-                if ending.asked:
-                    log.flush()
-                    save()
-                    raise SystemExit(128 + signal.SIGTERM)
-                if folder is not None and clock() - saved > plan.save_every:
+                paused = plan.pause_after is not None and clock() - began > plan.pause_after
+                if paused or ending.asked or (folder is not None and clock() - saved > plan.save_every):
                     log.flush()
                     save()
                     saved = clock()
+                if paused:
+                    break
+                if ending.asked:
+                    raise SystemExit(128 + signal.SIGTERM)
                 continue
             factor = plan.factor(done.steps, seconds())
             for group in optimizer.param_groups:

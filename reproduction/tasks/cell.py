@@ -3,12 +3,10 @@
 python -m reproduction.tasks.cell PACKED OUT SETTINGS TASK WAY
 """
 
-import fcntl
 import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +29,7 @@ from reproduction.tasks.rows import LongBatch, Specials
 from reproduction.tasks.scores import scores
 from reproduction.tasks.specs import LONG_TASKS, ROW, WAYS, ReadingWay, compression
 from vcc.bench.measure import peak_gib, process_bytes, reset_peak
-from vcc.files import write_whole
+from vcc.files import one_at_a_time, write_whole
 from vcc.hosts import load
 from vcc.hosts.compiled.compile import compile as compile_vcc
 from vcc.hosts.quiet import quiet
@@ -39,6 +37,7 @@ from vcc.hosts.wrap import wrap
 
 HEAD_TIMES = 10.0  # the head is new: its learning rate, relative to the encoder's
 SAVE_EVERY = 30.0  # seconds; a checkpoint is written in training time
+LOCK = "device.lock"  # one training at a time: its seconds are the device's; others load and compile meanwhile
 COMPILERS = 4  # processes of a compiler: another cell trains beside it
 Passes = Sequence[tuple[list[int], LongBatch]]  # the numbers of the items in each pass, and the pass
 
@@ -102,7 +101,7 @@ def run_cell(packed: Path, out: Path, small: Small, name: str, way_name: str) ->
     work = DrawnItems(model, train, laying, task.batch, small.seed, small.device, small.loaders)
     asked = pinned(laying.passes(test), small.device)
     warm_up(work)  # here it compiles, while another cell trains
-    with alone(out):
+    with one_at_a_time(out / LOCK):
         warm_up(work)
         set_seed(small.seed)  # the training does not depend on how often it was warmed up
         optimizer = torch.optim.AdamW(groups(model), lr=small.tune_rate, fused=small.device == "cuda")
@@ -132,14 +131,6 @@ def make_fast(encoder: Any, way: ReadingWay) -> None:
         compile_vcc(encoder, whole=False)
     else:
         encoder.compile(dynamic=False)
-
-
-@contextmanager
-def alone(out: Path) -> Iterator[None]:
-    """One training at a time: seconds of a cell are seconds of the device. Others load their data meanwhile."""
-    with (out / "device.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def groups(model: LongReader) -> list[dict[str, Any]]:

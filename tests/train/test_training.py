@@ -3,8 +3,6 @@
 import io
 import itertools
 import json
-import os
-from collections.abc import Collection
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +18,7 @@ from vcc.train.checkpoint import checkpoints
 from vcc.train.clock import Clock
 from vcc.train.draws import Stream
 from vcc.train.memory import OutOfMemory, memory_advice
-from vcc.train.run import Training, advice, settle
+from vcc.train.run import Training, advice, cores, settle
 from vcc.train.trainer import VccTrainer, head_names
 
 
@@ -157,15 +155,11 @@ def test_a_gpu_gets_loaders_and_where_shapes_stay_the_same_the_compiler(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     settled = settle(Training(out=Path("x")), marked.Suggested(), 37, one_length=one_length)
-    assert settled.compile is (gpu and one_length) and (settled.workers > 0) is (gpu and len(cores()) > 1)
+    assert settled.compile is (gpu and one_length) and (settled.workers > 0) is (gpu and cores() > 1)
     asked = settle(Training(out=Path("x"), compile=False, workers=3), marked.Suggested(), 37, one_length=True)
     assert asked.compile is False and asked.workers == 3
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert settle(Training(out=Path("x")), marked.Suggested(), 37, one_length=True).compile is False
-
-
-def cores() -> Collection[int]:
-    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
 
 
 def test_the_share_of_the_time_that_a_gpu_computes_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:

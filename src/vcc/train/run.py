@@ -165,8 +165,12 @@ def settle(
 
 def usual_workers(on_gpu: bool) -> int:
     """A GPU must not wait for its batches; a CPU has no cores to spare."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(MOST_WORKERS, cores // (2 * local_processes())) if on_gpu else 0
+    return min(MOST_WORKERS, cores() // (2 * local_processes())) if on_gpu else 0
+
+
+def cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def fit(
