@@ -76,13 +76,13 @@ def test_the_forward_of_training_gives_the_spans_and_leads_of_the_product(framed
 def test_what_is_trained_on_windows_is_the_products_second_look(framed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     asker, way = sides(framed, looks=3)
     windows, most, looked = ReadByWindows(way.qa.windows), QaSettings().candidates, []
-    look = WindowReader.look
+    look = WindowReader.look_at_each
 
     def seen(self: WindowReader, ids: object, questions: object, chosen: list[ChosenPassage], *rest: object) -> object:
         looked.extend(chosen)
         return look(self, ids, questions, chosen, *rest)
 
-    monkeypatch.setattr(WindowReader, "look", seen)
+    monkeypatch.setattr(WindowReader, "look_at_each", seen)
     monkeypatch.setattr("vcc.qa.model.SHORT", 0)  # short texts have windows only
     for n, page in zip(WORDS, pages(asker), strict=True):
         looked.clear()

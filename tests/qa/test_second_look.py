@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,16 +61,13 @@ def test_spans_nodes_and_matching_words_take_turns() -> None:
 class Sure:
     """A reader that finds spans of a fixed lead in every passage, by question, and notes how many it was given."""
 
-    def __init__(self, leads: list[float]) -> None:
-        self.frame, self.size, self.leads = FRAME, 64, leads
+    def __init__(self, leads: list[float], ahead: int = 1) -> None:
+        self.frame, self.size, self.leads, self.ahead = FRAME, 64, leads, ahead
         self.rounds: list[list[int]] = []
 
-    def look(self, ids, questions, chosen, top, blank):  # type: ignore[no-untyped-def]
+    def look_at_each(self, ids, questions, chosen, top, blank):  # type: ignore[no-untyped-def]
         self.rounds.append([sum(passage.question == i for passage in chosen) for i in range(len(questions))])
-        return [
-            [Found(p.start, p.start + 1, self.leads[i], 0.0) for p in chosen if p.question == i]
-            for i in range(len(questions))
-        ]
+        return [[Found(p.start, p.start + 1, self.leads[p.question], 0.0)] for p in chosen]
 
     def rounds_for(self, first_leads: list[float], looks: Looks) -> int:
         """Asked about 20 places each, all with the lead that the first reading has given them."""
@@ -90,6 +88,16 @@ def test_a_question_that_is_decided_gets_no_more_looks() -> None:
     reader = Sure([*DECIDED, UNDECIDED])
     assert reader.rounds_for([0.0] * 3, LOOKS) == 1 + LOOKS.few + 12
     assert reader.rounds == [[1, 1, 1]] + [[0, 1, 1]] * (LOOKS.few - 1) + [[0, 0, 1]] * (12 - LOOKS.few)
+
+
+@pytest.mark.parametrize("ahead", [2, 5, 12])
+def test_reading_ahead_takes_fewer_rounds_and_changes_no_answer(ahead: int) -> None:
+    leads, looks = [*DECIDED, UNDECIDED, 7.0], replace(LOOKS, still_clear=4.0)
+    one_by_one, reader = Sure(leads), Sure(leads, ahead)
+    number = one_by_one.rounds_for([0.0] * 4, looks)
+    assert reader.rounds_for([0.0] * 4, looks) > number, "some are read for nothing"
+    assert reader.found == one_by_one.found and len({len(found) for found in reader.found}) > 1
+    assert len(reader.rounds) == -(-12 // ahead) < len(one_by_one.rounds) == 12
 
 
 def test_no_question_gets_more_looks_than_there_are() -> None:

@@ -135,7 +135,8 @@ def look_again(
     blank: Bools | None = None,
 ) -> tuple[list[list[Found]], int]:
     """Return the best spans of the passages around spans, nodes and matching words, and the number of passages. `looks`
-    sets their number per question. A question without passages keeps its spans.
+    sets their number per question. A question without passages keeps its spans. Passages that were read ahead and that
+    the rules would not have read are left out: the answers are the same on every device.
 
     A question that leaves less than a quarter of a window is not looked at again.
     """
@@ -147,15 +148,18 @@ def look_again(
     waiting = [without_read(some, size, len(ids)) for some, size in zip(starts, rooms, strict=True)]
     better: list[list[Found]] = [[] for _ in questions]
     number = 0  # of passages read
-    for read in range(max(map(len, waiting), default=0)):
+    for read in range(0, max(map(len, waiting), default=0), windows.ahead):
         chosen = [
-            ChosenPassage(i, *passages[read])
+            (place, ChosenPassage(i, *passage))
             for i, (passages, own) in enumerate(zip(waiting, looks, strict=True))
-            if read < len(passages) and own.undecided(better[i], read)
+            if own.undecided(better[i], read)
+            for place, passage in enumerate(passages[read : read + windows.ahead], read)
         ]
         if not chosen:
             break
-        for i, found in enumerate(windows.look(ids, questions, chosen, top, blank)):
-            better[i] += found
+        spans_in = windows.look_at_each(ids, questions, [passage for _, passage in chosen], top, blank)
+        for (place, passage), found in zip(chosen, spans_in, strict=True):
+            if looks[passage.question].undecided(better[passage.question], place):
+                better[passage.question] += found
         number += len(chosen)
     return [without_overlaps(new or old, top) for new, old in zip(better, spans, strict=True)], number

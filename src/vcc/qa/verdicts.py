@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from vcc.data.answers import without_overlaps
 from vcc.errors import ModelError
 from vcc.qa.second_look import passages_to_reread
-from vcc.qa.windows import WINDOWS_AT_ONCE, Found, Ints, WindowReader, batch, best_found, room, token_types
+from vcc.qa.windows import WINDOWS_AT_ONCE, Found, Ints, WindowReader, any_shape, batch, best_found, room, token_types
 from vcc.qa.words import best_matches
 
 FILE = "verdict.safetensors"
@@ -103,9 +103,9 @@ def window_states(model: Any, given: Any) -> Tensor:
     """Return the last states (W, n, D) of windows with `ids`, `mask` and `types`."""
     device = model.device
     types = token_types(model.config, given.types.to(device))
-    return model.base_model(
-        input_ids=given.ids.to(device), attention_mask=given.mask.to(device), **types
-    ).last_hidden_state
+    with any_shape(device):
+        out = model.base_model(input_ids=given.ids.to(device), attention_mask=given.mask.to(device), **types)
+    return out.last_hidden_state
 
 
 def evidence_in(model: Any, states: Tensor, given: Any, starts: Sequence[int]) -> list[list[Found]]:

@@ -4,6 +4,7 @@ A window has the model's training length, so the untouched model reads it.
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vcc.core.rows import Rows
 from vcc.data.answers import ScoredSpan, span_table
@@ -20,6 +22,7 @@ from vcc.data.features import Frame
 Ints = NDArray[np.integer]
 Bools = NDArray[np.bool_]
 WINDOWS_AT_ONCE = {"cpu": 8, "cuda": 512}  # a CPU is a third slower with 64, which do not fit into its caches
+AHEAD = {"cpu": 1, "cuda": 12}  # passages of a question; a GPU reads twelve about as fast as one
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,13 @@ def token_types(config: Any, types: Tensor) -> dict[str, Tensor]:
     return {"token_type_ids": types} if getattr(config, "type_vocab_size", 1) > 1 else {}
 
 
+def any_shape(device: torch.device) -> AbstractContextManager[None]:
+    """Attention on a GPU without cuDNN, which plans every new shape for a fifth of a second: windows have many."""
+    if device.type != "cuda":
+        return nullcontext()
+    return sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
+
+
 def window_logits(model: Any, given: Batch, host: Any = None) -> Tensor:
     """Start and end logits (W, n, 2): "no answer" at place 0, the CLS token; -inf outside the passages.
 
@@ -83,7 +93,8 @@ def window_logits(model: Any, given: Batch, host: Any = None) -> Tensor:
     device = model.device
     types = token_types(model.config, given.types.to(device))
     if host is None:
-        out = model(input_ids=given.ids.to(device), attention_mask=given.mask.to(device), **types)
+        with any_shape(device):
+            out = model(input_ids=given.ids.to(device), attention_mask=given.mask.to(device), **types)
         logits = torch.stack([out.start_logits, out.end_logits], -1).float()
     else:
         rows = Rows(host.embed({"input_ids": given.ids, **types}, None), given.mask, torch.zeros_like(given.ids))
@@ -122,6 +133,11 @@ class WindowReader:
     longest_answer: int  # tokens
     host: Any = None  # runs the layers, if the model's own forward does not
 
+    @property
+    def ahead(self) -> int:
+        """The passages of a question that are read before what they hold is looked at."""
+        return AHEAD.get(self.model.device.type, 1)
+
     def look(
         self,
         ids: Ints,
@@ -130,16 +146,31 @@ class WindowReader:
         top: int,
         blank: Bools | None = None,
     ) -> list[list[Found]]:
-        """Return, per question, the best spans of its passages, at most `top` per passage.
+        """Return, per question, the best spans of its passages, at most `top` per passage."""
+        found: list[list[Found]] = [[] for _ in questions]
+        for passage, spans in zip(chosen, self.look_at_each(ids, questions, chosen, top, blank), strict=True):
+            found[passage.question] += spans
+        return found
+
+    def look_at_each(
+        self,
+        ids: Ints,
+        questions: Sequence[Ints],
+        chosen: Sequence[ChosenPassage],
+        top: int,
+        blank: Bools | None = None,
+    ) -> list[list[Found]]:
+        """Return, per passage, its best spans, at most `top`.
 
         No answer starts or ends at a `blank` (n,) token. Windows of about the same length are read together: padding
         costs time.
         """
-        found: list[list[Found]] = [[] for _ in questions]
+        found: list[list[Found]] = [[] for _ in chosen]
         at_once = WINDOWS_AT_ONCE.get(self.model.device.type, 8)
-        ordered = sorted(chosen, key=lambda one: len(questions[one.question]) + one.size)
-        for at in range(0, len(ordered), at_once):
-            some = ordered[at : at + at_once]
+        by_length = sorted(range(len(chosen)), key=lambda i: len(questions[chosen[i].question]) + chosen[i].size)
+        for at in range(0, len(by_length), at_once):
+            numbers = by_length[at : at + at_once]
+            some = [chosen[i] for i in numbers]
             given = batch([(questions[i], ids[start : start + size]) for i, start, size in some], self.frame)
             logits, first = window_logits(self.model, given, self.host), given.first.tolist()
             if blank is not None:
@@ -149,6 +180,6 @@ class WindowReader:
                     row[a : a + len(inside)] = inside
                 logits = logits.masked_fill(torch.from_numpy(hidden).to(logits.device)[..., None], -torch.inf)
             starts = [1 + passage.start - a for passage, a in zip(some, first, strict=True)]
-            for passage, spans in zip(some, best_found(logits, starts, top, self.longest_answer), strict=True):
-                found[passage.question] += spans
+            for i, spans in zip(numbers, best_found(logits, starts, top, self.longest_answer), strict=True):
+                found[i] = spans
         return found
