@@ -27,12 +27,12 @@ class VisibleBlocks:
     """Who sees whom in a batch, found by the first layer with these windows and kept for the others.
 
     The tensors that the kernel looks up keep their place: a new batch of the same shape is copied into them, so nothing
-    is compiled again.
+    is compiled again. They are of 32 bits: on an H200 a kernel that looks up bool takes ten times as long.
     """
 
     batch: Tensor | None = None  # (B, n), the very mask of the batch
-    hidden: Tensor | None = None  # (B, n) the tokens that are masked
-    everywhere: Tensor | None = None  # (B, n) the global ones
+    hidden: Tensor | None = None  # (B, n) 1 for the tokens that are masked
+    everywhere: Tensor | None = None  # (B, n) 1 for the global ones
     blocks: BlockMask | None = None
     prefix: int = 0  # all global tokens are among the first so many
 
@@ -53,10 +53,10 @@ class VisibleBlocks:
             self.everywhere.copy_(is_global)
             return
         self.prefix = prefix
-        self.hidden, self.everywhere = hidden, everywhere = tokens.clone(), is_global.clone()
+        self.hidden, self.everywhere = hidden, everywhere = tokens.int(), is_global.int()
 
         def sees(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            return (((i - j).abs() <= side) | everywhere[b, j]) & ~hidden[b, j]
+            return (((i - j).abs() <= side) | (everywhere[b, j] > 0)) & (hidden[b, j] == 0)
 
         number, index = neighbours(n, side, prefix, mask.device)
         shape = len(mask), 1

@@ -1,7 +1,9 @@
 """`QaSettings`: how a model answers questions, saved under one key of its configuration."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
 from typing import Any
 
 from vcc.config import require, whole
@@ -65,9 +67,16 @@ def load_settings(config: Any) -> QaSettings:
     """The settings in a Hugging Face configuration; the defaults where it has none."""
     kept = getattr(config, KEY, None)
     try:
-        return QaSettings.from_dict({} if kept is None else kept)
+        return parsed(json.dumps({} if kept is None else kept))
     except (TypeError, ValueError) as error:
         raise ModelError(f"the model's configuration has settings that cannot be used: {error}") from error
+
+
+@lru_cache(maxsize=8)
+def parsed(kept: str) -> QaSettings:
+    """The settings in JSON. A question reads them several times, and checking them takes longer than finding them
+    here."""
+    return QaSettings.from_dict(json.loads(kept))
 
 
 def keep_settings(config: Any, settings: QaSettings) -> None:
