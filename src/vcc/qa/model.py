@@ -43,9 +43,9 @@ from vcc.qa.settings import QaSettings, load_settings
 from vcc.qa.windows import Bools, ChosenPassage, Found, Ints, WindowReader, best_found, token_types
 from vcc.qa.words import best_matches
 
-READ_AT_ONCE = {"cpu": 4096, "cuda": 8192}  # tokens; twice as many are a fifth slower on a CPU
+READ_AT_ONCE = {"cpu": 4096, "cuda": 32_768}  # tokens; twice as many are a fifth slower on a CPU
 SHORT = 3  # windows; in a longer text, finding and reading passages costs less than reading every window
-ASKED_AT_ONCE = {"cpu": 2**25, "cuda": 2**30}  # bytes of a batch's trees; more are not faster on a CPU
+ASKED_AT_ONCE = {"cpu": 2**25, "cuda": 2**30}  # bytes of a batch's trees; more are faster on a GPU only
 
 Progress = Callable[[int, int], None]  # tokens read or questions asked, and all of them
 
@@ -332,7 +332,10 @@ class QaModel:
             return FirstReading(spans, best_nodes(seen.cut, tree, self.places(len(ids)), settings.nodes))
 
         size = sum(part.nbytes for part in (tree.means, *tree.differences))
-        at_a_time = max(1, ASKED_AT_ONCE.get(self.device.type, 0) // max(size, 1))
+        room = ASKED_AT_ONCE.get(self.device.type, 0)
+        if self.device.type == "cuda":
+            room = max(room, torch.cuda.mem_get_info(self.device)[0] // 8)
+        at_a_time = max(1, room // max(size, 1))
         found, passages = self.in_two_readings(first_reading, at_a_time, ids, questions, top, blank, progress)
         return Asked(found, seen.all_rows, passages)
 
