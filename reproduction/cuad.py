@@ -7,7 +7,7 @@ Measured by the publication's rules (a span is right if its words' Jaccard overl
 Parties, also if it holds the name): AUPR and precision at 80% and 90% recall, with 95% intervals over contracts, in all
 and by clause; and by ContractEval's (a reply counts if it holds every labelled span; a reply is made of the sentences
 around sure answers): F1, F2, Jaccard overlap, and how often "none" is said where there is a clause. `predictions.json`
-is what CUAD's own script reads.
+is what CUAD's own script reads. Answers are kept contract by contract: a run that was ended goes on with the next.
 """
 
 import json
@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -26,10 +26,10 @@ from reproduction.experiment import Experiment, ProcessStep, Workspace
 from reproduction.report import Report, ReportTable, Value
 from vcc.commands.options import call
 from vcc.data.example import Example, Prediction
-from vcc.documents.answer import Reply
 from vcc.documents.document import Document
 from vcc.documents.formats.read import read_data
 from vcc.documents.shipped import load_asker
+from vcc.errors import UsageError
 from vcc.files import write_whole
 from vcc.tasks.metrics import clause_scores, jaccard
 
@@ -62,41 +62,66 @@ class CuadOptions:
     contracts: Annotated[int | None, "ask only so many of the 102"] = None
 
 
+class RankedSpan(NamedTuple):
+    text: str
+    score: float
+    sentence: str
+
+
+class AskedContract(NamedTuple):
+    name: str
+    seconds: float
+    processor_seconds: float
+    spans: list[list[RankedSpan]]  # of each question, best first
+
+
 def ask_contracts(options: CuadOptions) -> None:
     """Ask the official test contracts and score the answers."""
-    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "contracts").mkdir(parents=True, exist_ok=True)
     by_contract: dict[str, list[Example]] = defaultdict(list)
     for example in contracts("test", str(options.data)):
         by_contract[str(example.group)].append(example)
     chosen = sorted(by_contract)[: options.contracts]
-    examples: list[Example] = []
-    ranked: list[Reply] = []
-    clock, processor = time.perf_counter(), time.process_time()
+    examples = [example for name in chosen for example in by_contract[name]]
+    asked: list[AskedContract] = []
     for number, name in enumerate(chosen, 1):
-        asked = by_contract[name]
-        document = Document(read_data(asked[0].document.encode(), f"{number}.txt"), options.model)
-        ranked += document.ask_all([example.question for example in asked], TOP, threshold=0.0)
-        examples += asked
+        file = options.out / "contracts" / f"{number}.json"
+        if not file.is_file():
+            write_whole(file, json.dumps(ask_contract(name, by_contract[name], options.model)))
+        asked.append(AskedContract(*json.loads(file.read_text(encoding="utf-8"))))
+        if asked[-1].name != name:
+            raise UsageError(f"{file} holds {asked[-1].name!r}, not {name!r}: it is from a run on other data")
         print(f"{number} of {len(chosen)}: {name}", flush=True)
+    ranked = [[RankedSpan(*span) for span in spans] for contract in asked for spans in contract.spans]
     seconds = {
-        "seconds_a_contract": (time.perf_counter() - clock) / len(chosen),
-        "processor_seconds_a_contract": (time.process_time() - processor) / len(chosen),
+        "seconds_a_contract": sum(contract.seconds for contract in asked) / len(chosen),
+        "processor_seconds_a_contract": sum(contract.processor_seconds for contract in asked) / len(chosen),
         "contracts": len(chosen),
     }
     threshold = load_asker(options.model).qa.settings.threshold
     best = {
-        example.id: [{"text": one.text, "probability": one.score} for one in reply.answers]
-        for example, reply in zip(examples, ranked, strict=True)
+        example.id: [{"text": one.text, "probability": one.score} for one in spans]
+        for example, spans in zip(examples, ranked, strict=True)
     }
     write_whole(options.out / PREDICTIONS, json.dumps(best))
     write_whole(options.out / SCORES, json.dumps(scores(examples, ranked, threshold) | seconds, indent=1))
 
 
-def scores(examples: Sequence[Example], ranked: Sequence[Reply], threshold: float) -> dict[str, Any]:
+def ask_contract(name: str, asked: Sequence[Example], model: str | None) -> AskedContract:
+    """Read a contract and ask it all questions."""
+    load_asker(model)  # not counted
+    clock, processor = time.perf_counter(), time.process_time()
+    document = Document(read_data(asked[0].document.encode(), "contract.txt"), model)
+    replies = document.ask_all([example.question for example in asked], TOP, threshold=0.0)
+    spans = [[RankedSpan(one.text, one.score, one.sentence) for one in reply.answers] for reply in replies]
+    return AskedContract(name, time.perf_counter() - clock, time.process_time() - processor, spans)
+
+
+def scores(examples: Sequence[Example], ranked: Sequence[Sequence[RankedSpan]], threshold: float) -> dict[str, Any]:
     """By all rules; answers are sure from `threshold` on, as `vcc review` shows them."""
     predictions = [
-        Prediction(example.id, spans=tuple((one.text, one.score) for one in reply.answers))
-        for example, reply in zip(examples, ranked, strict=True)
+        Prediction(example.id, spans=tuple((one.text, one.score) for one in spans))
+        for example, spans in zip(examples, ranked, strict=True)
     ]
     by_clause: dict[str, list[int]] = defaultdict(list)
     for i, example in enumerate(examples):
@@ -105,9 +130,7 @@ def scores(examples: Sequence[Example], ranked: Sequence[Reply], threshold: floa
         clause: clause_scores([predictions[i] for i in some], [examples[i] for i in some])
         for clause, some in sorted(by_clause.items())
     }
-    said = [
-        " ".join(dict.fromkeys(one.sentence for one in reply.answers if one.score >= threshold)) for reply in ranked
-    ]
+    said = [" ".join(dict.fromkeys(one.sentence for one in spans if one.score >= threshold)) for spans in ranked]
     return {
         "official": clause_scores(predictions, examples),
         "by_clause": {clause: {"aupr": own["aupr"], "p80": own["p80"]} for clause, own in clauses.items()},

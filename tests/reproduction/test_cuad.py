@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from reproduction import cuad
-from reproduction.cuad import CuadOptions, CuadTest, ask_contracts, contract_eval
+from reproduction.cuad import AskedContract, CuadOptions, CuadTest, RankedSpan, ask_contracts, contract_eval
 from tests.documents import small_model
 from vcc.data.example import Example
+from vcc.errors import UsageError
 
 CLAUSE = "Neither party may assign this Agreement."
 
@@ -42,6 +43,33 @@ def test_the_contracts_are_asked_as_the_product_asks(tmp_path: Path, monkeypatch
     found = json.loads((tmp_path / "out" / cuad.SCORES).read_text())
     assert set(found["by_clause"]) == {"Parties", "Insurance"} and found["contracts"] == 2
     assert 0 <= found["official"]["aupr"] <= 100 and found["processor_seconds_a_contract"] > 0
+
+
+def test_a_run_that_was_ended_asks_only_the_other_contracts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    examples = [Example(name, "Who?", name, (), group=name, meta={"category": "Parties"}) for name in ("a", "b", "c")]
+    asked: list[str] = []
+
+    def ask(name: str, questions: list[Example], model: str | None) -> AskedContract:
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        asked.append(name)
+        return AskedContract(name, 1.0, 2.0, [[RankedSpan(name, 0.5, name)]])
+
+    (tmp_path / "model").mkdir()
+    options = CuadOptions(tmp_path, tmp_path / "out", small_model.saved(tmp_path / "model"))
+    monkeypatch.setattr(cuad, "contracts", lambda split, data: examples)
+    monkeypatch.setattr(cuad, "ask_contract", ask)
+    with pytest.raises(KeyboardInterrupt):
+        ask_contracts(options)
+    assert asked == ["a", "b"]
+    asked.clear()
+    ask_contracts(options)
+    assert asked == ["c"]
+    best = json.loads((options.out / cuad.PREDICTIONS).read_text())
+    assert [best[name][0]["text"] for name in "abc"] == ["a", "b", "c"]
+    monkeypatch.setattr(cuad, "contracts", lambda split, data: examples[1:])
+    with pytest.raises(UsageError, match="holds 'a', not 'b'"):
+        ask_contracts(options)
 
 
 def test_the_report_stands_beside_published_results(tmp_path: Path) -> None:
