@@ -122,6 +122,17 @@ def test_padding_gets_no_probability(device):
     assert not after[2][:, :, 41:].any() and not after[3][:, :, 41:].any()
 
 
+def test_without_gradients_the_result_is_the_same(device):
+    torch.manual_seed(0)
+    case = Case.random((2, 2, 50, 16), torch.float32, device, padding=9)
+    scoring = Scoring(window=20)
+    with torch.enable_grad():
+        expected = attend(case.q, case.k, case.v, case.rows, scoring, "triton")
+    with torch.no_grad():
+        found = attend(case.q, case.k, case.v, case.rows, scoring, "triton")
+    assert expected.abs().sum() > 0 and torch.equal(found, expected.detach())
+
+
 def test_dropout_drops_the_same_probabilities_forward_and_backward(device):
     torch.manual_seed(0)
     r, rate = 40, 0.3

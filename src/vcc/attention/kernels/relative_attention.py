@@ -327,18 +327,8 @@ def relative_attention(
     """
     keys = F.pad(keys * LOG2E, (0, -keys.shape[1] % EDGE), value=float("-inf"))
     seed = torch.randint(2**62, (1,), device=q.device) if dropout else None
-    out, _ = _attention(
-        q,
-        k,
-        v,
-        keys,
-        positions.contiguous(),
-        table,
-        seed,
-        scale,
-        list(starts),
-        -1 if window is None else window,
-        consecutive,
-        dropout,
-    )
-    return out
+    rest = (keys, positions.contiguous(), table, seed, scale, list(starts), -1 if window is None else window)
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return _attention(q, k, v, *rest, consecutive, dropout)[0]
+    # Calling an operation of torch takes longer than many of these kernels run; without gradients it is not needed.
+    return forward(q, k, v, _bias(*rest, consecutive, dropout))[0]
