@@ -4,13 +4,15 @@ Counted for each query head and new token among the tokens a method may leave ou
 are always read, and would only raise the number. A token whose leaf is closed is not read, though its mean is.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from vcc.decoders import attend, interface
+from vcc.decoders.attend import Opened
 
 TOP = 100
 
@@ -21,16 +23,28 @@ def recall(scores: Tensor, read: Tensor, top: int = TOP) -> Tensor:
     return read[:, None].expand(scores.shape).gather(3, best).float().mean((1, 3))
 
 
+def tokens_read(chosen: Sequence[Opened], scales: Sequence[int], m: int) -> Tensor:
+    """(H, Q, m) which of m tokens of one sequence lie under nodes that were opened at every scale."""
+    nodes = chosen[0].nodes[0]  # (H, Q, h) among all of their scale
+    for depth, opened in enumerate(chosen):
+        if depth:
+            nodes = nodes.gather(2, opened.nodes[0])
+        fan_out = scales[depth] // scales[depth + 1]
+        nodes = (nodes[..., None] * fan_out + torch.arange(fan_out, device=nodes.device)).flatten(2)
+    read = torch.zeros(*nodes.shape[:2], m, dtype=torch.bool, device=nodes.device)
+    return read.scatter(2, nodes, chosen[-1].wanted[0].repeat_interleave(scales[-2], 2))
+
+
 @contextmanager
 def recalls_of_trees(top: int = TOP) -> Iterator[list[Tensor]]:
-    """Fills with the recall (H, Q) of each layer that a wrapped model runs, for one sequence and two scales."""
+    """Fills with the recall (H, Q) of each layer that a wrapped model runs, for one sequence."""
     found: list[Tensor] = []
     choose, whole = attend.choose_nodes, interface.attend_tree
-    chosen: list[Tensor] = []
+    chosen: list[Opened] = []  # of each scale
 
     def choosing(*args: Any) -> Any:
         result = choose(*args)
-        chosen.append(result[1])  # (1, H, Q, nodes)
+        chosen.append(result[0])
         return result
 
     def attending(query: Tensor, keys: Tensor, values: Tensor, visible: Tensor, tree: Any, *rest: Any) -> Any:
@@ -39,7 +53,7 @@ def recalls_of_trees(top: int = TOP) -> Iterator[list[Tensor]]:
         if chosen:  # there is a tree
             tokens = tree.keys[0, :, : tree.longest].float()
             scores = query[0].transpose(1, 2).float() @ tokens[:, None].mT  # (H, G, Q, m)
-            found.append(recall(scores, chosen[0][0].repeat_interleave(tree.scales[0], 2), top))
+            found.append(recall(scores, tokens_read(chosen, tree.scales, tokens.shape[1]), top))
         return result
 
     attend.choose_nodes, interface.attend_tree = choosing, attending

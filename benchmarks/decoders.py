@@ -38,7 +38,12 @@ NEW = 128  # tokens of a book that are read over the rest
 # Leaves of 16 tokens that every method opens at each length: an eighth of the rows is read at 4K and 8K.
 OPENED = {2048: 8, 4096: 8, 8192: 24}
 # Of the library, also: more and fewer, and shares of the attention.
-MORE = {2048: ("32", "95%"), 4096: ("16", "32", "64", "90%", "95%"), 8192: ("8", "64", "90%", "92%", "95%")}
+# Two numbers: nodes of 64 and leaves of 16 in a tree of three scales, which reads as many rows as OPENED does.
+MORE = {
+    2048: ("32", "6/9", "95%"),
+    4096: ("16", "32", "64", "12/18", "90%", "95%"),
+    8192: ("8", "64", "25/44", "90%", "92%", "95%"),
+}
 PEERS = (
     "Quest",
     "SnapKV",
@@ -61,21 +66,27 @@ def settings(length: int, peers: tuple[str, ...] = PEERS, only: str = "") -> lis
     return [one for one in all_of_them if wanted is None or " ".join(one).strip() in wanted]
 
 
+def settings_of(setting: str) -> DecoderConfig:
+    """What "8", "95%" and "25/44" stand for."""
+    if setting.endswith("%"):
+        return DecoderConfig(mass=float(setting[:-1]) / 100)
+    opened = tuple(map(int, setting.split("/")))
+    return DecoderConfig(scales=(64, 16, 1)[-len(opened) - 1 :], budget=opened)
+
+
 class Trees:
     """The library itself on a prefix. The trees are made once; a setting changes what is opened, not them."""
 
     def __init__(self, model: Any, ids: Tensor, prefix: Pairs) -> None:
         self.model, self.ids, self.prefix = model, ids, prefix
-        self.cache: Any = None
+        self.caches: dict[tuple[int, ...], Any] = {}  # by scales
 
     @torch.inference_mode()
     def logits(self, ids: Tensor, setting: str, by_blocks: bool = False) -> tuple[Tensor, float]:
-        share = float(setting[:-1]) / 100 if setting.endswith("%") else None
-        opened = None if share else int(setting)
-        config = DecoderConfig(budget=opened, mass=share, block=max(len(ids), 1))
+        config = replace(settings_of(setting), block=max(len(ids), 1))
         wrapped: Any = wrap_decoder(self.model, config)
         blocks = replace(config, block=DecoderConfig.block, prefill="blocks")
-        cache = self.read_by_blocks(blocks) if by_blocks else self.read()
+        cache = self.read_by_blocks(blocks) if by_blocks else self.read(config.scales)
         with recalls_of_trees() as self.recalls:
             out = wrapped(ids[None], past_key_values=cache.with_settings(config)).logits[0]
         report = wrapped.vcc_report()
@@ -87,11 +98,12 @@ class Trees:
         wrapped(self.ids[None], past_key_values=cache, logits_to_keep=1)
         return cache
 
-    def read(self) -> Any:
+    def read(self, scales: tuple[int, ...]) -> Any:
         """The trees of the exact prefix."""
-        if self.cache is None:
-            self.cache = TreeCache(TreeLayer.filled(DecoderConfig(), k, v) for k, v in self.prefix)
-        return self.cache
+        if scales not in self.caches:
+            config = DecoderConfig(scales=scales)
+            self.caches[scales] = TreeCache(TreeLayer.filled(config, k, v) for k, v in self.prefix)
+        return self.caches[scales]
 
 
 class Reader:
