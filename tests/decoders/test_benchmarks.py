@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import decoder_heads, decoder_million, decoder_steps, decoders_gpu
+from benchmarks import decoder_million, decoder_steps, decoders_gpu
 from benchmarks.decoder_methods import METHODS, Groups, Probe, Reading, Seen, attend_seen, by_key, by_kmeans
 from benchmarks.decoder_recall import recall, recalls_of_trees
 from benchmarks.decoder_results import Result, Results, summary, tables
@@ -261,25 +261,3 @@ def test_a_reading_that_was_cut_short_is_extrapolated() -> None:
     times = [(at, 0.5 + at / 1000) for at in chunks]
     whole = decoder_million.whole_time(times[:5], replace(size, tokens=8 * size.chunk))
     assert whole == pytest.approx(sum(took for _, took in times))
-
-
-@torch.inference_mode()
-def test_budgets_by_head_keep_the_rows_and_raise_recall_where_they_were_learned(
-    model: Any, text: torch.Tensor, prefix: Any
-) -> None:
-    known, found, trees = decoder_heads.HeadCurves(), [], Trees(model, text[:N], prefix)
-    with decoder_heads.curves_of_heads(found):
-        trees.logits(text[N:], "4")
-    known.add(found, NEW)
-    budgets = known.dealt(4)
-    same = torch.full_like(budgets, 4)
-    assert budgets.float().mean() == 4 and budgets.min() >= 2 and not torch.equal(budgets, same)
-    plain, given = (decoder_heads.measure(trees, text[N:], 4, one) for one in (None, same))
-    assert plain == pytest.approx(given)
-    by_head = decoder_heads.measure(trees, text[N:], 4, budgets)
-    assert by_head[1] > plain[1] and by_head[3] == pytest.approx(plain[3])  # recall, rows
-
-
-def test_the_concave_curve_is_the_least_above() -> None:
-    curve = torch.tensor([[0.1, 0.2, 0.8, 0.8, 0.9]])
-    torch.testing.assert_close(decoder_heads.concave(curve), torch.tensor([[0.8 / 3, 1.6 / 3, 0.8, 0.85, 0.9]]))
