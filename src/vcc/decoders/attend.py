@@ -113,7 +113,7 @@ def choose_nodes(share: Tensor, real: Tensor | None, settings: DecoderConfig, de
     flat = share.flatten(0, 2)
     there = torch.ones_like(flat, dtype=torch.bool) if real is None else real.expand_as(share).flatten(0, 2)
     if settings.budgets is not None:
-        wanted = torch.full_like(flat[:, 0], settings.budgets[depth], dtype=torch.int64)
+        wanted = torch.full((len(flat),), settings.budgets[depth], device=flat.device)
         most = min(settings.budgets[depth], count)
     else:
         # How many of the least attended nodes can stay closed with 1 - mass of the attention in total.

@@ -54,8 +54,9 @@ class RecordedLayer(DynamicLayer):
     def serves(self, layer: TreeLayer) -> bool:
         """Whether a layer's tokens are still where they were when this was made."""
         mine, its = self.tree, layer.tree
-        parts = [(mine.keys, its.keys), (mine.values, its.values), (mine.key_means[0], its.key_means[0])]
-        parts += [(mine.value_means[0], its.value_means[0]), (mine.spreads[0], its.spreads[0])]
+        parts = [(mine.keys, its.keys), (mine.values, its.values)]
+        for name in ("key_means", "value_means", "spreads"):
+            parts += zip(getattr(mine, name), getattr(its, name), strict=True)
         return self.rows is layer.rows.storage and all(a is b for a, b in parts)
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
@@ -76,7 +77,7 @@ class RecordedLayer(DynamicLayer):
             from vcc.decoders.kernels.step import step_kernel
 
             output = step_kernel(
-                grouped, self.rows.keys, self.rows.values, state.live, self.tree, state.owner, budget[0], scaling,
+                grouped, self.rows.keys, self.rows.values, state.live, self.tree, state.owner, budget, scaling,
                 state.node_counts,
             )  # fmt: skip
         else:  # nothing is recorded there, but the same work can run

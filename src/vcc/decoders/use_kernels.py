@@ -17,14 +17,12 @@ def why_no_kernel(query: Tensor, tree: KeyTree, settings: DecoderConfig) -> str 
     width = query.shape[-1]
     if query.shape[2] != 1:
         return f"{query.shape[2]} tokens are given; the kernels take one"
-    if settings.budgets is None or len(settings.scales) != 2:
-        return "the kernels open a fixed number of nodes of one scale"
+    if settings.budgets is None:
+        return "the kernels open a fixed number of nodes"
     if not tree.in_reach:
         return f"the leaves are on {tree.keys.device}, the queries on {query.device}"
-    if width < 16 or width & (width - 1) or settings.leaf & (settings.leaf - 1):
-        return (
-            f"heads of {width} numbers and leaves of {settings.leaf} tokens; both must be powers of 2, heads from 16 on"
-        )
+    if width < 16 or any(number & (number - 1) for number in (width, *settings.scales)):
+        return f"heads of {width} numbers and scales {settings.scales}; all must be powers of 2, heads from 16 on"
     if query.dtype not in TYPES:
         return f"the dtype is {query.dtype}; it must be bfloat16, float16 or float32"
     if torch.is_grad_enabled() and query.requires_grad:
@@ -42,9 +40,7 @@ def step_by_kernel(layer: TreeLayer, query: Tensor, scaling: float) -> tuple[Ten
     assert settings.budgets is not None
     grouped = query.view(batch, rows.keys.shape[1], -1, width)
     # All of the storage, like a recorded step: recorded or not, the sums are the same.
-    output = step_kernel(
-        grouped, rows.keys, rows.values, rows.live, layer.tree, layer.owner, settings.budgets[0], scaling
-    )
+    output = step_kernel(grouped, rows.keys, rows.values, rows.live, layer.tree, layer.owner, settings.budgets, scaling)
     return output.reshape(batch, 1, heads, width), rows_read(layer.counts, layer.tree)[:, None]
 
 
@@ -52,6 +48,10 @@ def rows_read(counts: TokenCounts, tree: KeyTree) -> Tensor:
     """(B,) rows that one token reads; on the CPU, without waiting for the device."""
     settings = counts.settings
     assert settings.budgets is not None
-    nodes = counts.in_tree // settings.leaf
-    opened = nodes.clamp(max=settings.budgets[0])
-    return counts.outside + nodes.double() * (1 + tree.spread_rows) + opened * (settings.leaf - 1)
+    rows = counts.outside.double()
+    visited = counts.in_tree // settings.scales[0]
+    for budget, scale, finer in zip(settings.budgets, settings.scales, settings.scales[1:], strict=False):
+        opened = visited.clamp(max=budget)
+        rows = rows + visited * (1 + tree.spread_rows) - opened
+        visited = opened * (scale // finer)
+    return rows + visited

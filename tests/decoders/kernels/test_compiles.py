@@ -11,9 +11,9 @@ from vcc.decoders.layer import TreeLayer
 from vcc.decoders.recorded_layer import StepState
 from vcc.decoders.use_kernels import step_by_kernel
 
-def call(batch, n, wanted=32):
+def call(batch, n, scales=(16, 1), wanted=(32,)):
     keys = torch.randn(batch, 8, n, 128).to(torch.bfloat16)
-    layer = TreeLayer.filled(DecoderConfig(budget=wanted), keys, keys)
+    layer = TreeLayer.filled(DecoderConfig(scales=scales, budget=wanted), keys, keys)
     query = torch.zeros(batch, 32, 1, 128, dtype=torch.bfloat16)
     step_by_kernel(layer, query, 0.1)
     state = StepState.like(layer)  # as a recorded step calls them
@@ -21,13 +21,16 @@ def call(batch, n, wanted=32):
     tree, leaf = layer.tree, layer.settings.leaf
     given = (query.view(batch, 8, 4, 128), rows.keys, rows.values, rows.live, tree, owner, wanted, 0.1, counts)
     step_kernel(*given)
-    table = torch.arange(batch * 8 * tree.key_means[0].shape[2], dtype=torch.int32).view(batch, 8, -1)
+    table = torch.arange(batch * 8 * tree.key_means[-1].shape[2], dtype=torch.int32).view(batch, 8, -1)
     pools = (part.reshape(-1, leaf, 128) for part in (tree.keys, tree.values))
     step_kernel(*given, pages=LeafPages(*pools, table))
 
+three = {"scales": (64, 16, 1), "wanted": (8, 16)}
 call(1, 2048)
+call(1, 2048, **three)
 before = len(kernels)
 call(2, 3088)  # also more sequences
+call(2, 3088, **three)
 same = len(kernels) - before
 for name, kernel in kernels.values():
     assert kernel.metadata.shared <= 227 * 1024, (name, kernel.metadata.shared)

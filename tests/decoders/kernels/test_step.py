@@ -59,6 +59,35 @@ def test_kernels_equal_the_reference(
     assert float(rows.double().mean()) == float(layer.tally.read)
 
 
+@pytest.mark.parametrize(
+    ("n", "scales", "budget", "dtype"),
+    [
+        (700, (16, 4, 1), (5, 3), torch.float64),
+        (700, (16, 4, 1), (1000, 9), torch.float64),
+        (700, (16, 4, 1), (1000, 1000), torch.float64),  # everything is open
+        (700, (16, 4, 1), (3, 0), torch.float64),
+        (700, (16, 4, 1), (0, 5), torch.float64),
+        (700, (16, 8, 2, 1), (9, 11, 7), torch.float64),
+        (700, (64, 16, 1), (4, 3), torch.float32),
+        (9, (16, 4, 1), (2, 2), torch.float64),  # no tree yet
+        (2300, (8, 4, 1), (150, 200), torch.float32),  # more than one stretch of children
+    ],
+)
+def test_kernels_equal_the_reference_with_more_scales(
+    device: str, n: int, scales: tuple[int, ...], budget: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    if device == "cuda" and dtype == torch.float64:
+        dtype = torch.float32
+    settings = DecoderConfig(**SMALL | {"scales": scales, "fresh": 64, "piece": 64}, budget=budget)
+    layer = filled(settings, n, 2, 16, dtype, device)
+    draw = torch.Generator().manual_seed(1)
+    query = torch.randn(2, 6, 1, 16, generator=draw, dtype=torch.float64).to(device, dtype)
+    expected = attend_layer(layer, query, 1, 0.25, False)
+    found, rows = step_by_kernel(layer, query, 0.25)
+    torch.testing.assert_close(found.double(), expected.double(), rtol=0, atol=TOLERANCE[dtype])
+    assert float(rows.double().mean()) == pytest.approx(float(layer.tally.read), abs=1e-9)
+
+
 def test_shared_trees_are_read_through_their_owners(device: str) -> None:
     settings = DecoderConfig(**SMALL, budget=3)
     layer = filled(settings, 150, 2, 16, torch.float32, device)
@@ -108,14 +137,16 @@ def beyond(dtype: torch.dtype) -> float:
 
 
 @pytest.mark.parametrize("owners", ["one tree", "own trees", "int32", "int64"])
-@pytest.mark.parametrize("n", [9, 150, 700])
+@pytest.mark.parametrize(
+    ("n", "scales", "budget"), [(9, (4, 1), 3), (150, (4, 1), 3), (700, (4, 1), 3), (700, (16, 4, 1), (5, 3))]
+)
 def test_nothing_beyond_any_storage_is_read_or_written(
-    device: str, owners: str, n: int, monkeypatch: pytest.MonkeyPatch
+    device: str, owners: str, n: int, scales: tuple[int, ...], budget: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four beams of one text, before and after each has a tree of its own."""
     from vcc.decoders.kernels import step
 
-    settings = DecoderConfig(**SMALL | {"piece": 64}, budget=3)
+    settings = DecoderConfig(**SMALL | {"scales": scales, "fresh": 16, "piece": 64}, budget=budget)
     draw = torch.Generator().manual_seed(0)
     keys, values = (torch.randn(1, 2, n, 16, generator=draw).to(device) for _ in range(2))
     layer = TreeLayer.filled(settings, keys, values)
@@ -136,7 +167,15 @@ def test_nothing_beyond_any_storage_is_read_or_written(
     counts, live, grouped = (memory.copy(part) for part in (tree.node_counts, rows.live, query.view(4, 2, 3, 16)))
     monkeypatch.setattr(step.torch, "empty", memory.empty)
     inside = step.step_kernel(
-        grouped, memory.copy(rows.keys), memory.copy(rows.values), live, tree, owner, 3, 0.25, counts
+        grouped,
+        memory.copy(rows.keys),
+        memory.copy(rows.values),
+        live,
+        tree,
+        owner,
+        settings.budgets or (),
+        0.25,
+        counts,
     )
     monkeypatch.undo()
     torch.testing.assert_close(inside.view(4, 1, 6, 16), expected, rtol=0, atol=2e-5)
@@ -159,7 +198,7 @@ def test_counts_on_the_device_bound_the_tree_and_rows_that_are_not_live_are_not_
     older = dataclasses.replace(tree, lengths=(16, 16))  # a graph was recorded when there were fewer nodes
     owner = torch.arange(2, device=device)
     counts = tree.node_counts.clone()
-    found = step_kernel(query.view(2, 2, 2, 16), rows.keys, rows.values, rows.live, older, owner, 3, 0.25, counts)
+    found = step_kernel(query.view(2, 2, 2, 16), rows.keys, rows.values, rows.live, older, owner, (3,), 0.25, counts)
     torch.testing.assert_close(found.view(2, 1, 4, 16), expected, rtol=0, atol=2e-5)
 
 
@@ -174,7 +213,7 @@ def test_leaves_in_pages_are_those_that_lie_side_by_side(device: str, owned: boo
     query = torch.randn(2, 2, 2, 16, generator=torch.Generator().manual_seed(1)).to(device)
     rows, tree = layer.rows.labelled(), layer.tree
     wide = (query, rows.keys, rows.values, rows.live)
-    expected = step_kernel(*wide, tree, layer.owner, 3, 0.25)
+    expected = step_kernel(*wide, tree, layer.owner, (3,), 0.25)
     nodes = tree.key_means[0].shape[2]
     draw = torch.randperm(3 * 4 * nodes, generator=torch.Generator().manual_seed(2))[: 4 * nodes].to(device)
     pools = []
@@ -184,7 +223,7 @@ def test_leaves_in_pages_are_those_that_lie_side_by_side(device: str, owned: boo
         pools.append(pool)
     pages = LeafPages(*pools, draw.view(2, 2, nodes).int())
     gone = dataclasses.replace(tree, keys=tree.keys * torch.nan, values=tree.values * torch.nan)
-    found = step_kernel(*wide, gone, layer.owner, 3, 0.25, pages=pages)
+    found = step_kernel(*wide, gone, layer.owner, (3,), 0.25, pages=pages)
     assert torch.equal(found, expected)
 
 

@@ -1,4 +1,5 @@
-"""The kernels of one step, five launches: sums and rows, shares, the choice, nodes and leaves, and their join.
+"""The kernels of one step. For each scale with means: sums (with the coarsest, the rows too), shares, the choice, and
+attention over closed nodes (with the finest, opened leaves too). Then all are joined: five launches with two scales.
 
 A program handles one KV head of one sequence and a stretch of its nodes or rows. The group's query heads, which share
 the keys, are padded to 16 for matrix products. Scores of nodes are recomputed where needed: the means are few and stay
@@ -11,7 +12,10 @@ import triton
 import triton.language as tl
 
 # Sizes that grow with the text, without alignment hints: one kernel serves all.
-SIZES = ["elements", "nodes", "rows", "tokens", "above", "beside", "below", "wanted", "stretches", "columns"]
+SIZES = [
+    "elements", "nodes", "rows", "tokens", "above", "first", "before", "seen", "below", "wanted", "stretches",
+    "columns",
+]  # fmt: skip
 
 
 @triton.jit
@@ -49,24 +53,41 @@ def element_of(owners, sequence, elements, OWNED: tl.constexpr):
     return element.to(tl.int64)
 
 
+@triton.jit
+def node_at(place, parents, head, before, nodes, FAN_OUT: tl.constexpr):
+    """The nodes at places among those visited. At the coarsest scale, FAN_OUT is 0, these are all nodes; below, the
+    children of the `before` nodes that the head has opened. Where there is none: `nodes`, their number."""
+    if FAN_OUT == 0:
+        return place
+    there = (place >= 0) & (place < before * FAN_OUT)
+    parent = tl.load(parents + head * before + place // FAN_OUT, mask=there, other=-1)
+    return tl.where(parent >= 0, parent * FAN_OUT + place % FAN_OUT, nodes)
+
+
+@triton.jit
+def count_of(counts, element, nodes, FAN_OUT: tl.constexpr):
+    """The nodes that are there: at the coarsest scale as many as counted, below whatever an opened node has."""
+    return tl.load(counts + element) if FAN_OUT == 0 else nodes
+
+
 @triton.jit(do_not_specialize=SIZES)
 def attend_rows(
-    q, keys, values, live, means, owners, counts, maxima, sums, outputs, scale, plus, key_batch, key_head, value_batch,
-    value_head, elements, nodes, rows, above, stretches,
+    q, keys, values, live, means, owners, counts, parents, maxima, sums, outputs, scale, plus, key_batch, key_head,
+    value_batch, value_head, elements, nodes, rows, above, first, before, stretches,
     HEADS: tl.constexpr, GROUP: tl.constexpr, VIPS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
-    ROW_BLOCK: tl.constexpr, OWNED: tl.constexpr,
+    ROW_BLOCK: tl.constexpr, OWNED: tl.constexpr, FAN_OUT: tl.constexpr,
 ):  # fmt: skip
     """For every query, the largest score among the nodes of a stretch and the sum of exp(score - largest); after the
     stretches of nodes, attention over those of the rows that are always read."""
     head, stretch = tl.program_id(0), tl.program_id(1)
     sequence, own = head // HEADS, head % HEADS
     query = queries(q, head, GROUP, VIPS, D)
-    out = head * stretches + stretch
+    out = head * stretches + first + stretch
     if stretch < above:
         element = element_of(owners, sequence, elements, OWNED)
-        row = stretch * BLOCK + tl.arange(0, BLOCK)
+        row = node_at(stretch * BLOCK + tl.arange(0, BLOCK), parents, head, before, nodes, FAN_OUT)
         means += (element * HEADS + own) * nodes * D
-        s = scores(query, means, row, tl.load(counts + element), scale, plus, D)
+        s = scores(query, means, row, count_of(counts, element, nodes, FAN_OUT), scale, plus, D)
         high = tl.max(s, 1)
         total = tl.sum(tl.exp(s - tl.where(high == float("-inf"), 0.0, high)[:, None]), 1)
         vip = tl.arange(0, VIPS)
@@ -103,17 +124,20 @@ def log_total(maxima, sums, first, count, GROUP: tl.constexpr, VIPS: tl.constexp
 
 @triton.jit(do_not_specialize=SIZES)
 def share_nodes(
-    q, means, spreads, owners, counts, maxima, sums, shares, scale, plus, worth, elements, nodes, above, beside,
-    stretches,
+    q, means, spreads, owners, counts, parents, maxima, sums, shares, scale, plus, worth, elements, nodes, above,
+    before, seen, stretches,
     HEADS: tl.constexpr, GROUP: tl.constexpr, VIPS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
     FEATURES: tl.constexpr, ROOM: tl.constexpr, PARTS: tl.constexpr, OWNED: tl.constexpr, PRECISION: tl.constexpr,
+    FAN_OUT: tl.constexpr,
 ):  # fmt: skip
-    """The share of the group's attention that each node of a stretch would have; -1 where there is no node."""
+    """The share of the group's attention that each node of a stretch would have, of that to the first `seen` stretches;
+    -1 where there is no node."""
     head, stretch = tl.program_id(0), tl.program_id(1)
     element = element_of(owners, head // HEADS, elements, OWNED)
     base = (element * HEADS + head % HEADS) * nodes
-    row, vip = stretch * BLOCK + tl.arange(0, BLOCK), tl.arange(0, VIPS)
-    count = tl.load(counts + element)
+    place, vip = stretch * BLOCK + tl.arange(0, BLOCK), tl.arange(0, VIPS)
+    row = node_at(place, parents, head, before, nodes, FAN_OUT)
+    count = count_of(counts, element, nodes, FAN_OUT)
     real = row < count
     s = scores(queries(q, head, GROUP, VIPS, D), means + base * D, row, count, scale, plus, D)
     if FEATURES > 0:  # a quarter of the variance: squares of the queries times the spread of their group of features
@@ -122,10 +146,10 @@ def share_nodes(
         spread = tl.load(at, mask=real[None, :] & (f[:, None] < FEATURES), other=0.0)
         square = squares(q, head, GROUP, VIPS, D, FEATURES, ROOM)
         s += tl.dot(square, spread.to(square.dtype), input_precision=PRECISION) * (scale * scale * worth)
-    total = log_total(maxima, sums, head * stretches, above + beside, GROUP, VIPS, PARTS)
+    total = log_total(maxima, sums, head * stretches, seen, GROUP, VIPS, PARTS)
     attention = tl.where((vip[:, None] < GROUP) & real[None, :], tl.exp(s - total[:, None]), 0.0)
     share = (tl.sum(attention, 0) / GROUP).to(tl.float32)
-    tl.store(shares + head * (above * BLOCK) + row, tl.where(real, share, -1.0))
+    tl.store(shares + head * (above * BLOCK) + place, tl.where(real, share, -1.0))
 
 
 @triton.jit
@@ -205,36 +229,39 @@ def choose_nodes(shares, opened, columns, wanted, BLOCK: tl.constexpr, TILE: tl.
 
 @triton.jit(do_not_specialize=SIZES)
 def attend_nodes(
-    q, means, mean_values, keys, values, pages, owners, counts, shares, opened, maxima, sums, outputs, scale, plus,
-    elements, nodes, tokens, above, beside, wanted, stretches,
+    q, means, mean_values, keys, values, pages, owners, counts, parents, shares, opened, maxima, sums, outputs, scale,
+    plus, elements, nodes, tokens, above, first, below, before, wanted, stretches,
     HEADS: tl.constexpr, GROUP: tl.constexpr, VIPS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
     LEAF: tl.constexpr, LEAF_BLOCK: tl.constexpr, OWNED: tl.constexpr, ANY: tl.constexpr, PAGED: tl.constexpr,
+    FAN_OUT: tl.constexpr,
 ):  # fmt: skip
-    """Attention over the closed nodes of a stretch; after these, over LEAF_BLOCK tokens of the opened leaves. PAGED:
-    these lie in a pool, where `pages` says."""
+    """Attention over the closed nodes of a stretch, the `first` of which is known; after these, from stretch `below`
+    on, over LEAF_BLOCK tokens of the opened leaves. PAGED: these lie in a pool, where `pages` says."""
     head, stretch = tl.program_id(0), tl.program_id(1)
     element = element_of(owners, head // HEADS, elements, OWNED)
     own = element * HEADS + head % HEADS
     query = queries(q, head, GROUP, VIPS, D)
     if stretch < above:
-        row = stretch * BLOCK + tl.arange(0, BLOCK)
-        s = scores(query, means + own * nodes * D, row, tl.load(counts + element), scale, plus, D)
+        place = stretch * BLOCK + tl.arange(0, BLOCK)
+        row = node_at(place, parents, head, before, nodes, FAN_OUT)
+        s = scores(query, means + own * nodes * D, row, count_of(counts, element, nodes, FAN_OUT), scale, plus, D)
         if ANY:
-            share = tl.load(shares + head * (above * BLOCK) + row)
+            share = tl.load(shares + head * (above * BLOCK) + place)
             s = tl.where(share[None, :] == -2.0, float("-inf"), s)
-        out = head * stretches + stretch
+        out = head * stretches + first + stretch
         write(s, mean_values + own * nodes * D, row, nodes, maxima, sums, outputs, out, GROUP, VIPS, D)
     else:
-        place = (stretch - above) * LEAF_BLOCK + tl.arange(0, LEAF_BLOCK)
-        node = tl.load(opened + head * wanted + place // LEAF, mask=place < wanted * LEAF, other=-1)
+        token = (stretch - above) * LEAF_BLOCK + tl.arange(0, LEAF_BLOCK)
+        leaf = tl.load(opened + head * wanted + token // LEAF, mask=token < wanted * LEAF, other=-1)
+        node = tl.where(leaf >= 0, node_at(leaf, parents, head, before, nodes, FAN_OUT), -1)
         if PAGED:
             node = tl.load(pages + own * nodes + node, mask=node >= 0, other=-1).to(tl.int64)
         else:
             keys += own * tokens * D
             values += own * tokens * D
-        token = tl.where(node >= 0, node * LEAF + place % LEAF, tokens)
+        token = tl.where(node >= 0, node * LEAF + token % LEAF, tokens)
         exact = scores(query, keys, token, tokens, scale, 0.0, D)
-        out = head * stretches + beside + stretch
+        out = head * stretches + below + stretch - above
         write(exact, values, token, tokens, maxima, sums, outputs, out, GROUP, VIPS, D)
 
 
