@@ -197,7 +197,7 @@ sys.exit(main({arguments!r}))
     [
         pytest.param("documents.finding", "write_whole", 2, marks=pytest.mark.slow),  # between two sketches
         ("documents.finding", "force", 3),  # between two arrays of the catalogue
-        ("fleet.collection", "write_whole", 1),  # the catalogue is whole, but nothing names it
+        pytest.param("fleet.collection", "write_whole", 1, marks=pytest.mark.slow),  # it is whole, but nothing names it
         pytest.param("fleet.collection", "remove_others", 1, marks=pytest.mark.slow),  # two catalogues are there
     ],
 )

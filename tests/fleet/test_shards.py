@@ -33,14 +33,17 @@ def done(item: Item, number: int) -> Done:
     return Done(item, [about | {"rank": 1, "text": f"answer {number}", "score": number / 100}])
 
 
-def test_one_flipped_bit_never_changes_the_table(job: Job, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("flips", [60, pytest.param(300, marks=pytest.mark.slow)])
+def test_one_flipped_bit_never_changes_the_table(
+    job: Job, flips: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     items = find_items([str(contracts(tmp_path / "in", 6))]).items
     rng = random.Random(0)
     with Shards(tmp_path / "out.work").opened(job) as shards:
         for some in (items[:2], items[2:4], items[4:]):
             shards.commit([done(item, items.index(item)) for item in some])
         rows = shards.rows(items)
-        for flip in range(300):
+        for flip in range(flips):
             path = rng.choice(shards.paths())
             data = bytearray(path.read_bytes())
             data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)

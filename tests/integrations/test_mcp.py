@@ -353,7 +353,7 @@ def test_the_command_needs_folders(given: list[str], capsys: Any, tmp_path: Path
     assert "folder" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("door", ["stdio", "http"])
+@pytest.mark.parametrize("door", ["stdio", pytest.param("http", marks=pytest.mark.slow)])
 def test_hostile_calls_leave_no_traceback_and_no_leak(door: str) -> None:
     from tests.integrations.hostile import run, run_http
 
