@@ -10,6 +10,7 @@ around sure answers): F1, F2, Jaccard overlap, and how often "none" is said wher
 is what CUAD's own script reads. Answers are kept contract by contract: a run that was ended goes on with the next.
 """
 
+import hashlib
 import json
 import sys
 import time
@@ -28,9 +29,9 @@ from vcc.commands.options import call
 from vcc.data.example import Example, Prediction
 from vcc.documents.document import Document
 from vcc.documents.formats.read import read_data
-from vcc.documents.shipped import load_asker
+from vcc.documents.shipped import default_model, load_asker
 from vcc.errors import UsageError
-from vcc.files import write_whole
+from vcc.files import sha256_of, write_whole
 from vcc.tasks.metrics import clause_scores, jaccard
 
 TOP = 20  # spans of a clause that are ranked
@@ -77,7 +78,8 @@ class AskedContract(NamedTuple):
 
 def ask_contracts(options: CuadOptions) -> None:
     """Ask the official test contracts and score the answers."""
-    (options.out / "contracts").mkdir(parents=True, exist_ok=True)
+    folder = options.out / f"contracts-{fingerprint(options.model)}"
+    folder.mkdir(parents=True, exist_ok=True)
     by_contract: dict[str, list[Example]] = defaultdict(list)
     for example in contracts("test", str(options.data)):
         by_contract[str(example.group)].append(example)
@@ -85,7 +87,7 @@ def ask_contracts(options: CuadOptions) -> None:
     examples = [example for name in chosen for example in by_contract[name]]
     asked: list[AskedContract] = []
     for number, name in enumerate(chosen, 1):
-        file = options.out / "contracts" / f"{number}.json"
+        file = folder / f"{number}.json"
         if not file.is_file():
             write_whole(file, json.dumps(ask_contract(name, by_contract[name], options.model)))
         asked.append(AskedContract(*json.loads(file.read_text(encoding="utf-8"))))
@@ -107,9 +109,18 @@ def ask_contracts(options: CuadOptions) -> None:
     write_whole(options.out / SCORES, json.dumps(scores(examples, ranked, threshold) | seconds, indent=1))
 
 
+def fingerprint(model: str | None) -> str:
+    """Of the model and the precision it computes in: answers of another one are kept apart."""
+    qa, folder = load_asker(model).qa, default_model() if model is None else Path(model)
+    parts = [
+        f"{path.name} {sha256_of(path)}" for path in sorted([*folder.glob("*.safetensors"), folder / "config.json"])
+    ]
+    parts.append(f"{next(qa.model.parameters()).dtype} {qa.fast is not None}")
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+
+
 def ask_contract(name: str, asked: Sequence[Example], model: str | None) -> AskedContract:
     """Read a contract and ask it all questions."""
-    load_asker(model)  # not counted
     clock, processor = time.perf_counter(), time.process_time()
     document = Document(read_data(asked[0].document.encode(), "contract.txt"), model)
     replies = document.ask_all([example.question for example in asked], TOP, threshold=0.0)

@@ -17,27 +17,14 @@ from benchmarks.decoder_results import Result, Results, summary, tables
 from benchmarks.decoder_tasks import TASKS, right, trials
 from benchmarks.decoder_texts import cache_of, cut, read_on
 from benchmarks.decoders import OURS, Reader, Trees, settings
-from tests.decoders.models import SMALL, ids, tiny
+from tests.decoders.models import SMALL
+from tests.decoders.read_prefix import NEW, N
+from tests.decoders.read_prefix import model as model
+from tests.decoders.read_prefix import prefix as prefix
+from tests.decoders.read_prefix import text as text
 from vcc.decoders.config import DecoderConfig
 from vcc.decoders.interface import attend_layer
 from vcc.decoders.layer import TreeLayer
-
-N, NEW = 400, 12
-
-
-@pytest.fixture(scope="module")
-def model() -> Any:
-    return tiny("llama").float()
-
-
-@pytest.fixture(scope="module")
-def text() -> torch.Tensor:
-    return ids(1, N + NEW)[0]
-
-
-@pytest.fixture(scope="module")
-def prefix(model: Any, text: torch.Tensor) -> Any:
-    return read_on(model, text[:N], [])
 
 
 @torch.inference_mode()

@@ -29,30 +29,22 @@ from benchmarks.decoder_choices import (
     rows_read,
     table,
 )
-from benchmarks.decoder_texts import read_on
-from tests.decoders.models import ids, tiny
+from tests.decoders.read_prefix import NEW, N
+from tests.decoders.read_prefix import model as model
+from tests.decoders.read_prefix import prefix as prefix
+from tests.decoders.read_prefix import text as text
 from vcc.decoders.cache import TreeCache
 from vcc.decoders.config import DecoderConfig
 from vcc.decoders.layer import TreeLayer
 from vcc.decoders.wrap import wrap_decoder
 
-N, NEW = 400, 12  # 320 tokens are in the tree, and none joins it while the new ones are read
+# 320 tokens of the prefix are in the tree, and none joins it while the new ones are read
 THREE = Way("three", (64, 16, 1), coarse=0.4)
 
 
 @pytest.fixture(scope="module")
-def model() -> Any:
-    return tiny("llama").float()
-
-
-@pytest.fixture(scope="module")
-def text() -> torch.Tensor:
-    return ids(1, N + NEW)[0]
-
-
-@pytest.fixture(scope="module")
-def runner(model: Any, text: torch.Tensor) -> Runner:
-    return Runner(model, read_on(model, text[:N], []))
+def runner(model: Any, prefix: Any) -> Runner:
+    return Runner(model, prefix)
 
 
 def counts(runner: Runner, number: int) -> torch.Tensor:

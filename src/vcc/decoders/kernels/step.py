@@ -55,7 +55,8 @@ def step_kernel(
     owned: Any = {"OWNED": owner is not None, "BLOCK": NODES}
     new: Any = {"dtype": sum_dtype(query.dtype), "device": query.device}
     query, keys, values = query.contiguous(), with_rows_together(keys), with_rows_together(values)
-    levels = visited(tree, budgets, triton.cdiv(rows, ROWS))
+    beside = triton.cdiv(rows, ROWS)
+    levels = visited(tree, budgets, beside)
     below = levels[-1].seen  # where the leaves' stretches begin
     stretches = below + triton.cdiv(levels[-1].wanted * leaf, ROWS)
 
@@ -73,9 +74,9 @@ def step_kernel(
         above, nodes, last = level.above, own.means.shape[2], depth + 1 == len(levels)
         into = (maxima, sums, outputs, scaling, math.log(level.scale))
         known: Any = {"FAN_OUT": level.fan_out, **owned, **shape}
-        beside = triton.cdiv(rows, ROWS) if depth == 0 else 0
-        if above + beside:
-            tiles.attend_rows[(every, above + beside)](
+        sums_of = above + (0 if depth else beside)
+        if sums_of:
+            tiles.attend_rows[(every, sums_of)](
                 query, keys, values, live.contiguous().view(torch.int8), own.means, *tree_of, parents, *into,
                 *keys.stride()[:2], *values.stride()[:2], elements, nodes, rows, above, level.first, level.before,
                 stretches, ROW_BLOCK=ROWS, **known,
