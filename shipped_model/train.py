@@ -21,7 +21,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
@@ -32,12 +31,11 @@ from reproduction.loop import BETWEEN, LoopPlan
 from shipped_model import finding, verdicts
 from shipped_model.data import Mixture, Page, TokenSets, load
 from shipped_model.find import find_all
-from shipped_model.practice import Lessons, Practice, batches, load_taught, practice_loss
-from shipped_model.sources import SOURCES
+from shipped_model.practice import Lessons, Practice, batches, practice_loss, practice_of
+from shipped_model.teacher import load_teacher
 from shipped_model.ways import ReadByVcc, ReadByWindows, Way
 from vcc.commands.options import call
 from vcc.data.features import Frame
-from vcc.errors import UsageError
 from vcc.files import one_at_a_time
 from vcc.hosts.forward.wrapped import Wrapped
 from vcc.qa.model import QaModel
@@ -64,10 +62,9 @@ class TrainOptions:
     rate: Annotated[float, "learning rate"] = 1e-4
     examples: Annotated[int, "examples to score per set of hidden paragraphs; 0: none"] = 300
     practice: Annotated[int, "practice steps in windows per batch of pages"] = 3
-    taught: Annotated[Path | None, "predictions of `teacher`"] = None
-    soft: Annotated[float, "share of the teacher in the loss"] = 0.6
+    teacher: Annotated[Path | None, "model that reads the same windows, whose predictions are learned"] = None
+    soft: Annotated[float, "share of the teacher in the loss of windows"] = 0.6
     each: Annotated[bool, "learn all of several answers, not just one"] = False
-    keep: Annotated[float, "share of --model's own earlier predictions in the loss of answerable questions"] = 0.0
     clauses: Annotated[float, "how often clauses are practised in windows, relative to SQuAD's questions"] = 0.4
     workers: Annotated[int, "processes that prepare windows"] = 8
     contracts: Annotated[float, "share of batches that are contracts"] = 0.4
@@ -84,12 +81,6 @@ class TrainOptions:
     pause: Annotated[float | None, "save and stop after this many minutes of this call; --resume continues"] = None
     resume: Annotated[bool, "continue from the last checkpoint of the same training"] = False
 
-    def __post_init__(self) -> None:
-        if self.keep and self.model is None:
-            raise UsageError(f"--keep is {self.keep}: it needs --model, whose predictions are learned")
-        if self.keep and self.taught is not None:
-            raise UsageError(f"--keep is {self.keep} and --taught is {self.taught}: give only one of them")
-
 
 def train(options: TrainOptions) -> None:
     """Train MiniLM to answer questions on documents, through VCC or in windows, and store its answers."""
@@ -105,7 +96,7 @@ def train(options: TrainOptions) -> None:
         note["settings"] = way.qa.config.to_dict()
     if options.minutes:
         mixture = Mixture(data, contracts=options.contracts, shortest=options.shortest, longest=options.longest)
-        practice = practice_of(data, options, Frame.of(tokenizer)) if options.practice else None
+        practice = practice_of(data, Frame.of(tokenizer), options.clauses) if options.practice else None
         extra = extra_lessons(way, data, options, Frame.of(tokenizer))
         note |= learn(way, mixture, options, practice, extra)
         if not note.pop("finished"):
@@ -138,15 +129,18 @@ def start(options: TrainOptions, tokenizer: Any, device: str) -> Way:
     if isinstance(model, Wrapped):
         model = vcc.unwrap(model)
     model.eval()
+    teacher = load_teacher(options.teacher, options.soft, device) if options.teacher else None
     if options.way == "windows":
         frame, longest = Frame.of(tokenizer), QaSettings().longest_answer
-        return ReadByWindows(WindowReader(model.to(device), frame, COMPRESSED.window, longest), each=options.each)
+        return ReadByWindows(
+            WindowReader(model.to(device), frame, COMPRESSED.window, longest), each=options.each, teacher=teacher
+        )
     grow(model, options.layers)
     compressed = replace(COMPRESSED, window_layers=options.window_layers, score=options.score, budget=options.budget)
     model = vcc.wrap(model, compressed).to(device)
     looks = options.looks if options.way == "twice" else 0
     keep_settings(model.config, replace(load_settings(model.config), framed_windows=True, second_looks=looks))
-    return ReadByVcc(QaModel(model, tokenizer), each=options.each)
+    return ReadByVcc(QaModel(model, tokenizer), each=options.each, teacher=teacher)
 
 
 def grow(model: Any, layers: int) -> None:
@@ -155,20 +149,6 @@ def grow(model: Any, layers: int) -> None:
     while len(stack) < layers:
         stack.append(copy.deepcopy(stack[-1]))
     model.config.num_hidden_layers = len(stack)
-
-
-def practice_of(data: TokenSets, options: TrainOptions, frame: Frame) -> Practice:
-    """Practice windows from all sets."""
-    shares = {f"{kind.name}_train": kind.share for kind in SOURCES} | {
-        "squad2_train": 4.0,
-        "cuad_train": options.clauses,
-        "verdicts_train": 0.5,
-    }
-    shares = {name: share for name, share in shares.items() if name in data.units}
-    others = [unit.ids for name in ("squad11_train", "medquad_train", "cuad_train") for unit in data.units[name]]
-    filler = [data.books["train"].astype("int32"), np.concatenate(others)]
-    taught = load_taught(options.taught) if options.taught else {}
-    return Practice(data.units, shares, filler, taught, frame)
 
 
 @dataclass(frozen=True)
@@ -263,10 +243,6 @@ class PagesAndPractice:
     drawn: Any = None  # the mixture's generator after the pages at hand
     practised: dict[int, tuple[Any, int]] = field(default_factory=dict)  # by loader, the place of its last batch
 
-    def __post_init__(self) -> None:
-        """Earlier predictions come from the model before the first step, also in a resumed run."""
-        self.before = copy.deepcopy(self.way.model).eval().requires_grad_(False) if self.options.keep else None
-
     def steps(self, first: int, state: Any) -> Iterator[loop.Losses]:
         if state is not None:
             self.drawn, self.practised = state["drawn"], state["practised"]
@@ -293,7 +269,7 @@ class PagesAndPractice:
             some = next(lessons)  # type: ignore[arg-type]
             self.practised[some.loader] = some.place
             self.counts["practised"] += 1
-            yield practice_loss(self.way.model, some, options.keep or options.soft, options.each, self.before)
+            yield practice_loss(self.way.model, some, options.each, self.way.teacher)
 
     def state(self) -> Any:
         return {"drawn": self.drawn, "practised": self.practised}

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from reproduction.loop import half_precision
 from shipped_model.data import Ints, Page, Span, TokenQuestion
-from shipped_model.practice import all_apart, places_loss
+from shipped_model.practice import Teacher, all_apart, places_loss
 from vcc.config import VccConfig
 from vcc.core.tree import SegmentTree
 from vcc.data.collate import NULL_POSITION
@@ -33,14 +33,23 @@ class Way(Protocol):
     @property
     def model(self) -> Any: ...
 
+    @property
+    def teacher(self) -> Teacher | None: ...
+
     def losses(self, pages: Sequence[Page]) -> Iterator[Tensor]: ...
 
     def find(self, page: Page) -> Sequence[Sequence[Found]]: ...
 
 
-def loss_at(logits: Tensor, places: Sequence[Sequence[Span]], each: bool = False) -> Tensor:
+def loss_at(
+    logits: Tensor,
+    places: Sequence[Sequence[Span]],
+    each: bool = False,
+    teacher: Teacher | None = None,
+    said: Tensor | None = None,
+) -> Tensor:
     """The loss of logits (Q, n, 2) with, for each question, the places of its right spans; none: no answer. `each`: of
-    several answers each is to be found."""
+    several answers each is to be found. `said`: the logits of a teacher."""
     none = ((NULL_POSITION, NULL_POSITION),)
     edges = torch.tensor([(i, *span) for i, spans in enumerate(places) for span in spans or none]).to(logits.device)
     right = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device)
@@ -48,7 +57,11 @@ def loss_at(logits: Tensor, places: Sequence[Sequence[Span]], each: bool = False
         right[edges[:, 0], edges[:, 1 + side], side] = True
     apart = torch.tensor([each and all_apart(spans) for spans in places], device=logits.device)
     logs = logits.float().log_softmax(1)
-    return torch.stack([places_loss(logs[..., side], right[..., side], apart) for side in (0, 1)]).mean()
+    losses = [places_loss(logs[..., side], right[..., side], apart) for side in (0, 1)]
+    if teacher is not None and said is not None:
+        theirs = said.float().log_softmax(1)
+        losses = [teacher.loss(losses[side], logs[..., side], theirs[..., side]) for side in (0, 1)]
+    return torch.stack(losses).mean()
 
 
 @dataclass
@@ -63,6 +76,7 @@ class ReadByVcc:
     windows: int = 96  # in a step
     more: int = 1  # fast steps with only windows, per step with compressed pages
     each: bool = False  # whether each of several answers is learned, or one of them
+    teacher: Teacher | None = None  # of windows
     opened: list[float] = field(default_factory=list)  # for each answer, whether the last layer opened its segment
 
     @property
@@ -90,7 +104,9 @@ class ReadByVcc:
             yield compressed
             return
         pointers = logits.detach()[:, 1:].amax(2).float().cpu().numpy()
-        windows = ReadByWindows(self.qa.windows, self.windows, each=self.each).losses(pages, pointers)
+        windows = ReadByWindows(self.qa.windows, self.windows, each=self.each, teacher=self.teacher).losses(
+            pages, pointers
+        )
         yield compressed + next(windows)
         yield from itertools.islice(windows, self.more)
 
@@ -131,6 +147,7 @@ class ReadByWindows:
     batch: int = 128  # windows in a step
     stride: int = 256
     each: bool = False  # whether each of several answers is learned, or one of them
+    teacher: Teacher | None = None
 
     @property
     def model(self) -> Any:
@@ -142,10 +159,11 @@ class ReadByWindows:
     def starts(self, n: int, room: int) -> list[int]:
         return list(range(0, max(n - room, 0) + self.stride, self.stride))
 
-    def forward(self, pairs: Sequence[tuple[Ints, Ints]]) -> tuple[Tensor, list[int]]:
+    def forward(self, pairs: Sequence[tuple[Ints, Ints]], model: Any = None) -> tuple[Tensor, list[int]]:
         """Logits (W, n, 2) of windows of a question and a passage, and where each passage starts in its window."""
         given = batch(pairs, self.windows.frame)
-        return window_logits(self.model, given), given.first.tolist()
+        with half_precision(self.model.device):
+            return window_logits(model or self.model, given), given.first.tolist()
 
     def losses(self, pages: Sequence[Page], pointers: Any = None) -> Iterator[Tensor]:
         """All windows with an answer, and as many without, among them one with the paragraph that an unanswerable
@@ -177,10 +195,13 @@ class ReadByWindows:
         random.shuffle(chosen)
         for at in range(0, len(chosen), self.batch):
             pairs, spans = zip(*chosen[at : at + self.batch], strict=True)
-            with half_precision(self.model.device):
-                logits, first = self.forward(pairs)
+            logits, first = self.forward(pairs)
+            said = None
+            if self.teacher is not None:
+                with torch.no_grad():
+                    said, _ = self.forward(pairs, self.teacher.model)
             places = [[(f + a, f + b) for a, b in some] for f, some in zip(first, spans, strict=True)]
-            yield loss_at(logits, places, self.each)
+            yield loss_at(logits, places, self.each, self.teacher, said)
 
     @torch.inference_mode()
     def find(self, page: Page) -> Sequence[Sequence[Found]]:

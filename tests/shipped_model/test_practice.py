@@ -1,4 +1,4 @@
-"""Lessons hold the answer where they say, and what a teacher said; a passage without the answer holds it nowhere."""
+"""Lessons hold the answer where they say, a passage without the answer holds it nowhere, and a teacher is heard."""
 
 import random
 from dataclasses import replace
@@ -10,7 +10,7 @@ from transformers import BertConfig, BertForQuestionAnswering
 
 from shipped_model import practice
 from shipped_model.data import TokenQuestion, Unit
-from shipped_model.practice import Practice, Taught, all_apart, places_loss, practice_loss
+from shipped_model.practice import Practice, Teacher, all_apart, places_loss, practice_loss
 from vcc.data.features import Frame
 
 FRAME = Frame(np.array([101]), np.array([102]), np.array([102]), 1)
@@ -24,10 +24,8 @@ def made(length: int, number: int = 6) -> Practice:
         ids = rng.integers(300, 400, length)
         ids[10 + i : 12 + i] = 200 + i
         units.append(Unit(ids, (TokenQuestion(np.array([7, 8, 9]), ((10 + i, 11 + i),), number=i),), owner=i // 3))
-    places = np.stack([np.array([[10 + i, 3], [11 + i, 4]]) for i in range(number)], 1)  # (2, Q, 2)
-    taught = {"a_train": Taught(places, np.full((2, number, 2), 0.4), np.full((2, number), 0.2))}
     filler = [rng.integers(500, 600, 5000)]
-    return Practice({"a_train": units}, {"a_train": 1.0}, filler, taught, FRAME)
+    return Practice({"a_train": units}, {"a_train": 1.0}, filler, FRAME)
 
 
 @pytest.mark.parametrize("length", [60, 2000])
@@ -59,36 +57,29 @@ def test_a_passage_without_the_answer_holds_it_nowhere() -> None:
     )
 
 
-def test_a_teacher_is_heard_at_the_places_it_named() -> None:
-    lessons, chance = made(60), random.Random(1)
-    unit = lessons.units["a_train"][2]
-    for _ in range(20):
-        lesson = lessons.paragraph("a_train", unit, unit.questions[0], 400, chance)
-        batch = lessons.collate([lesson])
-        start = batch.right[0, 0].nonzero().item()
-        assert batch.taught[0] and batch.chances[0, 0, start] == pytest.approx(0.4)
-        assert batch.chances[0, 0, 0] == pytest.approx(0.2)
-        assert batch.chances[0, 0].sum() == pytest.approx(1.0) and batch.chances[1, 0].sum() == pytest.approx(1.0)
-
-
 def test_the_loss_is_cross_entropy_with_the_right_places_and_with_the_teachers_chances() -> None:
     lessons, chance = made(60), random.Random(2)
     unit = lessons.units["a_train"][0]
-    batch = lessons.collate([lessons.paragraph("a_train", unit, unit.questions[0], 400, chance)])
-    torch.manual_seed(0)
+    answered = lessons.paragraph("a_train", unit, unit.questions[0], 400, chance)
+    batch = lessons.collate([answered, replace(answered, spans=())])
     config = BertConfig(
         vocab_size=700, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
     )
-    model = BertForQuestionAnswering(config).eval()
+    torch.manual_seed(0)
+    model, larger = (BertForQuestionAnswering(config).eval() for _ in range(2))
+    alone = taught = 0.0
     with torch.no_grad():
-        out = model(input_ids=batch.ids, attention_mask=batch.mask, token_type_ids=batch.types)
-        expected = 0.0
-        for side, logits in enumerate((out.start_logits, out.end_logits)):
-            logs = logits[0].masked_fill(batch.outside[0], -1e4).log_softmax(0)
-            hard = -logs[batch.right[side, 0]].item()
-            gentle = -(batch.chances[side, 0] * logs).sum().item()
-            expected += (0.4 * hard + 0.6 * gentle) / 2
-        assert practice_loss(model, batch, 0.6).item() == pytest.approx(expected, rel=1e-5)
+        outs = [
+            one(input_ids=batch.ids, attention_mask=batch.mask, token_type_ids=batch.types) for one in (model, larger)
+        ]
+        for side, name in enumerate(("start_logits", "end_logits")):
+            own, said = (getattr(out, name).masked_fill(batch.outside, -1e4).log_softmax(1) for out in outs)
+            for i in range(2):
+                hard = -own[i][batch.right[side, i]].item()
+                alone += hard / 4
+                taught += (0.7 * hard - 0.3 * (said[i].exp() * own[i]).sum().item()) / 4
+        assert practice_loss(model, batch).item() == pytest.approx(alone, rel=1e-5)
+        assert practice_loss(model, batch, teacher=Teacher(larger, 0.3)).item() == pytest.approx(taught, rel=1e-5)
 
 
 def test_each_of_several_answers_is_learned_where_they_are_apart() -> None:
@@ -100,26 +91,3 @@ def test_each_of_several_answers_is_learned_where_they_are_apart() -> None:
     assert found[1].item() == pytest.approx(-torch.logaddexp(logs[1, 1], logs[1, 5]).item())
     assert found[2].item() == pytest.approx(-logs[2, 0].item())
     assert all_apart([(5, 6), (1, 3)]) and not all_apart([(1, 5), (5, 6)]) and not all_apart([(1, 2)])
-
-
-def test_the_model_as_it_was_teaches_where_there_is_an_answer() -> None:
-    lessons, chance = made(60), random.Random(2)
-    unit = lessons.units["a_train"][0]
-    answered = lessons.paragraph("a_train", unit, unit.questions[0], 400, chance)
-    batch = lessons.collate([answered, replace(answered, spans=(), places=None)])
-    config = BertConfig(
-        vocab_size=700, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
-    )
-    torch.manual_seed(0)
-    model, before = (BertForQuestionAnswering(config).eval() for _ in range(2))
-    expected = 0.0
-    with torch.no_grad():
-        outs = [
-            one(input_ids=batch.ids, attention_mask=batch.mask, token_type_ids=batch.types) for one in (model, before)
-        ]
-        for side, name in enumerate(("start_logits", "end_logits")):
-            now, then = (getattr(out, name).masked_fill(batch.outside, -1e4).log_softmax(1) for out in outs)
-            hard = [-now[i][batch.right[side, i]].item() for i in range(2)]
-            gentle = -(then[0].exp() * now[0]).sum().item()
-            expected += (0.7 * hard[0] + 0.3 * gentle + hard[1]) / 4
-        assert practice_loss(model, batch, 0.3, before=before).item() == pytest.approx(expected, rel=1e-5)

@@ -15,7 +15,6 @@ from tests.documents import small_model
 from vcc.commands.options import call
 from vcc.data.example import Example
 from vcc.documents.shipped import load_asker
-from vcc.errors import UsageError
 
 SCRIPTS = {
     "prepare": prepare.prepare,
@@ -24,7 +23,7 @@ SCRIPTS = {
     "score": score.score_all,
     "speed": speed.speed,
 }
-REQUIRED = {"prepare": "data", "teacher": "smollm", "train": "way", "score": "found", "speed": "model"}
+REQUIRED = {"prepare": "data", "teacher": "mpnet", "train": "way", "score": "found", "speed": "model"}
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -100,9 +99,3 @@ def test_contracts_are_timed_with_the_products_own_loader(
     call(speed.speed, ["--data", str(tmp_path), "--model", model, "--contracts", "1"], "speed")
     torch.set_num_threads(threads)
     assert "1 contracts of 150 tokens on average" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("also", [{}, {"model": Path("m"), "taught": Path("t")}])
-def test_one_teacher_and_it_must_be_there(also: dict[str, Path]) -> None:
-    with pytest.raises(UsageError, match="--keep is 0.4"):
-        train.TrainOptions(Path("prepared"), "twice", keep=0.4, **also)

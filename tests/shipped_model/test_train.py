@@ -53,7 +53,7 @@ def begun(options: TrainOptions) -> tuple[Any, Mixture, Any]:
     random.seed(0)
     data, tokenizer = load(options.prepared / "tokens.npz.xz"), AutoTokenizer.from_pretrained(options.prepared)
     mixture = Mixture(data, shortest=600, longest=600, tokens=2000)
-    practice = train.practice_of(data, options, Frame.of(tokenizer))
+    practice = train.practice_of(data, Frame.of(tokenizer), options.clauses)
     practice.tokens = 1024  # in a batch: a full one takes a second
     return train.start(options, tokenizer, "cpu"), mixture, practice
 
@@ -68,7 +68,7 @@ def plain(options: TrainOptions, clock: Clock) -> tuple[list[float], Any]:
     optimizer = torch.optim.AdamW([{"params": body}, {"params": model.qa_outputs.parameters()}], weight_decay=0.01)
     start = clock()
     for pages in mixture:
-        practised = (practice_loss(model, next(lessons), options.soft) for _ in range(options.practice))
+        practised = (practice_loss(model, next(lessons)) for _ in range(options.practice))
         for loss in itertools.chain(way.losses(pages), practised):
             part = (clock() - start) / SECONDS
             for group, times in zip(optimizer.param_groups, (1, 5), strict=True):

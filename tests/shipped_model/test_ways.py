@@ -26,6 +26,7 @@ from shipped_model.data import (
     load,
     save,
 )
+from shipped_model.practice import Teacher
 from shipped_model.ways import ReadByVcc, ReadByWindows, loss_at
 from tests.documents import small_model
 from vcc.data.answers import without_overlaps
@@ -250,6 +251,23 @@ def test_each_of_several_answers_counts_as_much() -> None:
     ]
     assert loss_at(logits, places, each=True).item() == pytest.approx(sum(own).item() / 3, rel=1e-5)
     assert loss_at(logits, places).item() < loss_at(logits, places, each=True).item()
+
+
+def test_a_teacher_is_heard_where_windows_of_pages_are_learned() -> None:
+    logits, said = (torch.randn(2, 9, 2, dtype=torch.float64) for _ in range(2))
+    for one in (logits, said):
+        one[:, 7:] = -torch.inf  # outside the passages
+    places: list[list[tuple[int, int]]] = [[(3, 4)], []]
+    own, theirs = logits[:, :7].log_softmax(1), said[:, :7].softmax(1)
+    gentle = -(theirs * own).sum(1).mean()
+    expected = 0.75 * loss_at(logits, places) + 0.25 * gentle
+    assert loss_at(logits, places, False, Teacher(None, 0.25), said).item() == pytest.approx(expected.item(), rel=1e-5)
+    way = by_windows(24, 8)
+    random.seed(0)
+    alone = next(way.losses([page(60)])).item()
+    way.teacher = Teacher(way.model, 1.0)
+    random.seed(0)
+    assert next(way.losses([page(60)])).item() < alone, "it is its own teacher: only the entropy is left"
 
 
 def test_windows_that_a_first_reading_points_at_are_learned_as_holding_no_answer() -> None:
