@@ -45,15 +45,15 @@ class Size:
     shape: LlamaShape = LlamaShape(4096, 14336, 32, 32, 8, 128_256)
     tokens: int = 2**20
     chunk: int = 4096  # tokens of a call that reads
-    leaf: int = 16
-    opened: int = 32
+    scales: tuple[int, ...] = (16, 1)
+    opened: tuple[int, ...] = (32,)  # at each scale but the last
     question: int = 20
     written: int = 64
     left_out: int = 16  # of them, at the start: compiling, recording
     block: int = 64
 
 
-SMALL = Size(LlamaShape(64, 128, 4, 4, 2, 99), 3000, 512, 4, 3, 5, 12, 4)
+SMALL = Size(LlamaShape(64, 128, 4, 4, 2, 99), 3000, 512, (4, 1), (3,), 5, 12, 4)
 
 
 def decoder_million(
@@ -64,10 +64,12 @@ def decoder_million(
     pinned: Annotated[int, "layers of them with leaves in pinned memory, 4 GiB each"] = 16,
     seconds: Annotated[int, "at most for reading"] = 60,
     block: Annotated[int, "queries that open nodes together when the text is read"] = 64,
+    scales: Annotated[tuple[int, ...], "tokens per node"] = Size.scales,
+    opened: Annotated[tuple[int, ...], "nodes opened at each scale but the last"] = Size.opened,
 ) -> None:
     """Measure memory and time of a very long document."""
     out.mkdir(parents=True, exist_ok=True)
-    size = SMALL if small else Size()
+    size = SMALL if small else Size(scales=scales, opened=opened)
     size = replace(size, shape=replace(size.shape, layers=layers or size.shape.layers), block=block)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.set_float32_matmul_precision("high")  # prefill by blocks computes in float32
@@ -89,7 +91,7 @@ def decoder_million(
 
 def new_model(size: Size, layers: int, device: torch.device) -> Any:
     model = random_llama(size.shape, device, layers, max_position_embeddings=2 * size.tokens)
-    settings = vcc.DecoderConfig(scales=(size.leaf, 1), budget=size.opened, prefill="blocks", block=size.block)
+    settings = vcc.DecoderConfig(scales=size.scales, budget=size.opened, prefill="blocks", block=size.block)
     return vcc.wrap(model, settings)
 
 

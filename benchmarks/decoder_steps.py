@@ -45,12 +45,12 @@ class Size:
     checked: int = 16_384  # keys before the tokens that are compared
     written: int = 160  # tokens: more than two lots join the trees
     left_out: int = 24  # of them, at the start: compiling, recording
-    leaf: int = 16
-    opened: int = 32
+    scales: tuple[int, ...] = (16, 1)
+    opened: tuple[int, ...] = (32,)  # at each scale but the last
 
 
 BEAMS = {"num_beams": 4}
-SMALL = Size(LlamaShape(32, 64, 2, 4, 2, 99), (512, 256), (1, 2), 300, 40, 6, 4, 3)
+SMALL = Size(LlamaShape(32, 64, 2, 4, 2, 99), (512, 256), (1, 2), 300, 40, 6, (4, 1), (3,))
 NAMES = {
     "recorded": "ours, recorded",
     "unrecorded": "ours, unrecorded",
@@ -64,11 +64,13 @@ def decoder_steps(
     small: Annotated[bool, "tiny sizes, to see that it runs"] = False,
     methods: Annotated[str, "some of recorded, unrecorded, static, dynamic; with commas"] = ",".join(NAMES),
     seconds: Annotated[int, "of the whole run; what is left then is skipped"] = 180,
+    scales: Annotated[tuple[int, ...], "tokens per node"] = Size.scales,
+    opened: Annotated[tuple[int, ...], "nodes opened at each scale but the last"] = Size.opened,
 ) -> None:
     """Time recorded and unrecorded steps beside transformers, then compare the tokens they write."""
     begun = time.perf_counter()
     out.mkdir(parents=True, exist_ok=True)
-    size = SMALL if small else Size()
+    size = SMALL if small else Size(scales=scales, opened=opened)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = random_llama(size.shape, device, max_position_embeddings=2**20, tie_word_embeddings=True)
     about: dict[str, Any] = {
@@ -123,7 +125,7 @@ def attempt(work: Callable[[], dict[str, Any]], seconds: float) -> dict[str, Any
 
 
 def wrapped(model: Any, size: Size) -> Any:
-    return vcc.wrap(model, vcc.DecoderConfig(scales=(size.leaf, 1), budget=size.opened))
+    return vcc.wrap(model, vcc.DecoderConfig(scales=size.scales, budget=size.opened))
 
 
 def pairs(model: Any, length: int, batch: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -132,11 +132,20 @@ class Practice(IterableDataset[Lessons]):
                 return None
             passage = chance.choice(others).ids[:room]
         else:
-            start = chance.randrange(len(unit.ids) - room + 1)
-            passage = unit.ids[start : start + room]
+            passage = unit.ids[(start := self.elsewhere(unit, question, room, chance)) : start + room]
         answers = [unit.ids[a : b + 1].astype(np.uint16).tobytes() for a, b in question.spans]
         text = passage.astype(np.uint16).tobytes()
         return None if any(answer in text for answer in answers) else Lesson(question.ids, passage, ())
+
+    def elsewhere(self, unit: Unit, question: TokenQuestion, room: int, chance: random.Random) -> int:
+        """Where a window of a document begins: anywhere, or around the answer to another question, which looks more
+        like an answer than most of the document does."""
+        last = len(unit.ids) - room
+        others = [span for q in unit.questions if q is not question for span in q.spans]
+        if not others or chance.random() < 0.5:
+            return chance.randrange(last + 1)
+        a, b = chance.choice(others)
+        return min(max(chance.randint(min(b + 1 - room, a), a), 0), last)
 
     def paragraph(self, name: str, unit: Unit, question: TokenQuestion, room: int, chance: random.Random) -> Lesson:
         before = np.zeros(0, np.int32)

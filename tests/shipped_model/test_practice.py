@@ -57,6 +57,18 @@ def test_a_passage_without_the_answer_holds_it_nowhere() -> None:
     )
 
 
+def test_a_window_without_the_answer_often_holds_the_answer_to_another_question() -> None:
+    ids = np.arange(300, 4300)
+    asked = (TokenQuestion(np.array([7]), ((50, 52),)), TokenQuestion(np.array([8]), ((3000, 3004),)))
+    lessons = Practice({"a_train": [Unit(ids, asked)]}, {"a_train": 1.0}, (), FRAME)
+    chance = random.Random(0)
+    made = [lessons.unanswered("a_train", Unit(ids, asked), asked[0], 400, chance) for _ in range(400)]
+    windows = [lesson.passage for lesson in made if lesson is not None]
+    assert all(len(window) == 400 and 350 not in window for window in windows)
+    beside = sum(3300 in window and 3304 in window for window in windows) / len(windows)
+    assert 0.4 < beside < 0.8, "half of them, and some of the others by chance"
+
+
 def test_the_loss_is_cross_entropy_with_the_right_places_and_with_the_teachers_chances() -> None:
     lessons, chance = made(60), random.Random(2)
     unit = lessons.units["a_train"][0]
