@@ -23,7 +23,8 @@ from vcc.data.features import Frame
 SIZE = 512  # tokens in a window
 ALONE = 0.4  # share of paragraphs without surrounding text
 NEIGHBOURS = 0.6  # of the others, the share among paragraphs of its own article
-UNANSWERED = 0.15  # share of questions with a passage that does not answer them
+UNANSWERED = 0.25  # share of questions with a passage that does not answer them
+ALIKE = 4  # paragraphs of an article, of which the one most like the question is taken
 POOL = 2048  # lessons sorted by length, for little padding
 TOKENS = 65_536  # in a batch
 
@@ -122,15 +123,16 @@ class Practice(IterableDataset[Lessons]):
     def unanswered(
         self, name: str, unit: Unit, question: TokenQuestion, room: int, chance: random.Random
     ) -> Lesson | None:
-        """A passage of the same document or article that does not hold the answer; the question's own paragraph where
-        it is known to hold none."""
+        """A passage of the same document or article that does not hold the answer but looks as if it could; the
+        question's own paragraph where it is known to hold none."""
         if not question.spans and len(unit.ids) <= room:
             return self.paragraph(name, unit, question, room, chance)
         if len(unit.ids) <= room:
             others = [other for other in self.owned[name][unit.owner] if other is not unit]
             if not others:
                 return None
-            passage = chance.choice(others).ids[:room]
+            some = chance.sample(others, min(ALIKE, len(others)))
+            passage = max(some, key=lambda other: len(np.intersect1d(question.ids, other.ids))).ids[:room]
         else:
             passage = unit.ids[(start := self.elsewhere(unit, question, room, chance)) : start + room]
         answers = [unit.ids[a : b + 1].astype(np.uint16).tobytes() for a, b in question.spans]

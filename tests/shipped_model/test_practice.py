@@ -57,6 +57,15 @@ def test_a_passage_without_the_answer_holds_it_nowhere() -> None:
     )
 
 
+def test_the_paragraph_without_the_answer_is_one_like_the_question() -> None:
+    asked = TokenQuestion(np.array([7, 8, 9]), ((0, 0),))
+    own, alike = Unit(np.full(20, 200), (asked,)), Unit(np.array([7, 8, *range(300, 318)]), ())
+    others = [Unit(np.arange(300 + i, 320 + i), ()) for i in range(3)]
+    lessons = Practice({"a_train": [own, *others, alike]}, {"a_train": 1.0}, (), FRAME)
+    made = [lessons.unanswered("a_train", own, asked, 400, random.Random(i)) for i in range(20)]
+    assert all(lesson is not None and lesson.passage is not None and 8 in lesson.passage for lesson in made)
+
+
 def test_a_window_without_the_answer_often_holds_the_answer_to_another_question() -> None:
     ids = np.arange(300, 4300)
     asked = (TokenQuestion(np.array([7]), ((50, 52),)), TokenQuestion(np.array([8]), ((3000, 3004),)))
