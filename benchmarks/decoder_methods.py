@@ -234,11 +234,11 @@ class Probe:
     """Runs a model's new tokens over a prefix by one method after the other."""
 
     def __init__(self, model: Any, ids: Tensor, prefix: Pairs) -> None:
-        """`ids` (n,) are the tokens whose keys and values the prefix holds."""
-        self.model, self.prefix = model, cut(prefix, 0, -WATCHING)
+        """`ids` (n,) are the tokens whose keys and values the prefix ends with."""
+        self.model, self.prefix, self.place = model, cut(prefix, 0, -WATCHING), len(ids) - WATCHING
         self.notes: list[dict[str, Any]] = [{} for _ in prefix]
         self.logits(ids[-WATCHING:], "watch")
-        self.prefix = prefix
+        self.prefix, self.place = prefix, len(ids)
 
     @torch.inference_mode()
     def logits(self, ids: Tensor, method: str, opened: int = 0) -> tuple[Tensor, float]:
@@ -250,7 +250,9 @@ class Probe:
         self.model.set_attn_implementation(NAME)
         try:
             with torch.device(ids.device):  # what the methods make is made there
-                out = self.model(ids[None], past_key_values=cache_of(self.model, self.prefix)).logits[0]
+                places = torch.arange(self.place, self.place + len(ids))[None]
+                cache = cache_of(self.model, self.prefix)
+                out = self.model(ids[None], past_key_values=cache, position_ids=places).logits[0]
         finally:
             self.model.set_attn_implementation(before)
         return out, float(torch.stack([rows.float().mean() for rows in self.rows]).mean())

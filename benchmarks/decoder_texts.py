@@ -2,7 +2,7 @@
 
 import json
 import lzma
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,12 @@ Pairs = list[tuple[Tensor, Tensor]]  # (1, heads, n, size) keys and values of ea
 
 def cut(pairs: Pairs, start: int, end: int | None = None) -> Pairs:
     return [(k[:, :, start:end], v[:, :, start:end]) for k, v in pairs]
+
+
+def side_by_side(texts: Iterable[Pairs]) -> Pairs:
+    """The keys and values of texts that were read apart, one after the other; their places stay as they were."""
+    layers = zip(*texts, strict=True)
+    return [(torch.cat([k for k, _ in layer], 2), torch.cat([v for _, v in layer], 2)) for layer in layers]
 
 
 def cache_of(model: Any, pairs: Pairs) -> DynamicCache:

@@ -3,6 +3,7 @@
     python -m benchmarks.decoders books DATA      # 40 texts, 4K and 8K tokens; hours on two cores
     python -m benchmarks.decoders books DATA --first 20 --texts 10     # some of them: several may run side by side
     python -m benchmarks.decoders recall DATA     # how many of the 100 keys attended to most are read
+    python -m benchmarks.decoders recall DATA --lengths 8192 --texts 1 --beside 15 --only "VCC 118"   # of 129,024 keys
     python -m benchmarks.decoders hidden DATA     # passkey, needle, variables, common words
     python -m benchmarks.decoders report          # tables in Markdown, and docs/decoders.svg
 
@@ -12,6 +13,7 @@ books/validation.jsonl.xz. Every result is a line of OUT/results.jsonl: a run th
 """
 
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -24,7 +26,7 @@ from benchmarks.decoder_methods import Probe
 from benchmarks.decoder_recall import recalls_of_trees
 from benchmarks.decoder_results import OURS, Result, Results, picture, tables
 from benchmarks.decoder_tasks import TASKS, right, trials
-from benchmarks.decoder_texts import Pairs, passages, read_on
+from benchmarks.decoder_texts import Pairs, passages, read_on, side_by_side
 from vcc.chat.model import load_chat_model
 from vcc.chat.smollm2 import SMOLLM2
 from vcc.commands.options import call
@@ -59,23 +61,34 @@ PREFILLED, FEW = ("8", "32"), 10  # settings of these, and texts: they take as l
 
 def settings(length: int, peers: tuple[str, ...] = PEERS, only: str = "") -> list[tuple[str, str]]:
     """Method and setting of every measurement at a length, or `only` these: "dense,VCC 8"."""
+    if only:
+        return [named(one.strip()) for one in only.split(",")]
     opened = str(OPENED.get(length, 8))
-    all_of_them = [("dense", ""), *((method, opened) for method in (OURS, *peers))]
-    all_of_them += [(OURS, setting) for setting in MORE.get(length, ("90%", "95%"))]
-    wanted = [one.strip() for one in only.split(",")] if only else None
-    return [one for one in all_of_them if wanted is None or " ".join(one).strip() in wanted]
+    ours = [(OURS, setting) for setting in MORE.get(length, ("90%", "95%"))]
+    return [("dense", ""), *((method, opened) for method in (OURS, *peers)), *ours]
+
+
+def named(one: str) -> tuple[str, str]:
+    """ "VCC 8" as a method and its setting."""
+    for method in ("dense", OURS, *PEERS):
+        if one == method or one.startswith(method + " "):
+            return method, one[len(method) :].strip()
+    raise UsageError(f"{one!r}: it must start with one of {', '.join(('dense', OURS, *PEERS))}")
 
 
 def settings_of(setting: str) -> DecoderConfig:
-    """What "8", "95%" and "25/44" stand for."""
+    """What "8", "95%" and "25/44" stand for; "256:25/44" has nodes of 256 above the leaves instead of 64."""
     if setting.endswith("%"):
         return DecoderConfig(mass=float(setting[:-1]) / 100)
-    opened = tuple(map(int, setting.split("/")))
-    return DecoderConfig(scales=(64, 16, 1)[-len(opened) - 1 :], budget=opened)
+    coarse, _, numbers = setting.rpartition(":")
+    opened = tuple(map(int, numbers.split("/")))
+    scales = (int(coarse or 64), 16, 1)[-len(opened) - 1 :]
+    return DecoderConfig(scales=scales, budget=opened, fresh=max(DecoderConfig.fresh, scales[0]))
 
 
 class Trees:
-    """The library itself on a prefix. The trees are made once; a setting changes what is opened, not them."""
+    """The library itself on a prefix, of which `ids` are the last tokens. The trees are made once; a setting changes
+    what is opened, not them."""
 
     def __init__(self, model: Any, ids: Tensor, prefix: Pairs) -> None:
         self.model, self.ids, self.prefix = model, ids, prefix
@@ -86,9 +99,10 @@ class Trees:
         config = replace(settings_of(setting), block=max(len(ids), 1))
         wrapped: Any = wrap_decoder(self.model, config)
         blocks = replace(config, block=DecoderConfig.block, prefill="blocks")
-        cache = self.read_by_blocks(blocks) if by_blocks else self.read(config.scales)
+        cache = self.read_by_blocks(blocks) if by_blocks else self.read(config)
         with recalls_of_trees() as self.recalls:
-            out = wrapped(ids[None], past_key_values=cache.with_settings(config)).logits[0]
+            places = torch.arange(len(self.ids), len(self.ids) + len(ids), device=ids.device)[None]
+            out = wrapped(ids[None], past_key_values=cache.with_settings(config), position_ids=places).logits[0]
         report = wrapped.vcc_report()
         return out, sum(layer.rows for layer in report) / len(report)
 
@@ -98,12 +112,11 @@ class Trees:
         wrapped(self.ids[None], past_key_values=cache, logits_to_keep=1)
         return cache
 
-    def read(self, scales: tuple[int, ...]) -> Any:
+    def read(self, config: DecoderConfig) -> Any:
         """The trees of the exact prefix."""
-        if scales not in self.caches:
-            config = DecoderConfig(scales=scales)
-            self.caches[scales] = TreeCache(TreeLayer.filled(config, k, v) for k, v in self.prefix)
-        return self.caches[scales]
+        if config.scales not in self.caches:
+            self.caches[config.scales] = TreeCache(TreeLayer.filled(config, k, v) for k, v in self.prefix)
+        return self.caches[config.scales]
 
 
 class Reader:
@@ -140,11 +153,14 @@ def decoders(
         str, "methods with their settings, with commas, as in: dense,VCC 8,VCC 32; all of them without"
     ] = "",
     keep: Annotated[bool, "keep what the model has read: 94 MB for each 4,096 tokens"] = False,
+    beside: Annotated[int, "of recall: further books before each, read apart, whose keys compete with its own"] = 0,
     threads: Annotated[int, "of the processor"] = 2,
     device: Annotated[Literal["cpu", "cuda"], "where the model is"] = "cpu",
     svg: Annotated[Path, "where the report draws its picture"] = Path("docs/decoders.svg"),
 ) -> None:
     """Measure what causal LMs lose with a part of their keys and values."""
+    if beside and (what != "recall" or "," in lengths):
+        raise UsageError(f"--beside is {beside}: it is for recall at one length")
     results = Results(out / "results.jsonl")
     if what == "report":
         print(tables(results.known.values()))
@@ -158,7 +174,7 @@ def decoders(
     if what in ("books", "recall"):
         measure_books(
             what, results, plain, loaded.tokenizer, data[0], slice(first, first + texts), sizes, only,
-            out if keep else None,
+            out if keep else None, beside,
         )  # fmt: skip
     else:
         chosen = [task.strip() for task in tasks.split(",")] if tasks else list(TASKS)
@@ -169,17 +185,18 @@ def decoders(
 
 def measure_books(
     task: str, results: Results, model: Any, tokenizer: Any, data: Path, texts: slice, lengths: list[int], only: str,
-    keep: Path | None,
+    keep: Path | None, beside: int = 0,
 ) -> None:  # fmt: skip
     """The loss of the new tokens, or the recall of the keys they attend to."""
     for length in lengths:
-        all_of_them = enumerate(passages(data, tokenizer, max(lengths), texts.stop))
+        keys = (1 + beside) * (length - NEW) + NEW
+        all_of_them = enumerate(passages(data, tokenizer, max(lengths), texts.stop + beside))
         for number, passage in islice(all_of_them, texts.start, texts.stop):
             by_blocks = [(BLOCKS, opened) for opened in PREFILLED if number < FEW and task == "books" and not only]
             missing = [
                 (method, setting)
                 for method, setting in (*settings(length, only=only), *by_blocks)
-                if (task, passage.name, length, method, setting) not in results.known
+                if (task, passage.name, keys, method, setting) not in results.known
             ]
             if not missing:
                 continue
@@ -188,13 +205,25 @@ def measure_books(
                 file = keep / f"{number}.{size - NEW}.safetensors" if keep else None
                 if file or size == length:
                     prefix = read_on(model, text[: size - NEW], prefix, file)
+            if beside:
+                prefix = side_by_side([*others_of(model, data, tokenizer, number, length, beside, keep), prefix])
             ids = text[length - NEW : length]
             reader = Reader(model, text[: length - NEW], prefix)
             for method, setting in missing:
                 logits, rows = reader.logits(ids, method, setting)
                 loss = float(torch.nn.functional.cross_entropy(logits[:-1], ids[1:]))
                 value = loss if task == "books" else reader.recall
-                results.add(Result(task, passage.name, length, method, setting, value, rows))
+                results.add(Result(task, passage.name, keys, method, setting, value, rows))
+
+
+def others_of(
+    model: Any, data: Path, tokenizer: Any, number: int, length: int, beside: int, keep: Path | None
+) -> Iterator[Pairs]:
+    """What the model keeps of each of the books after this one, read as if it were alone."""
+    later = enumerate(passages(data, tokenizer, length, number + 1 + beside))
+    for i, passage in islice(later, number + 1, None):
+        file = keep / f"{i}.{length - NEW}.safetensors" if keep else None
+        yield read_on(model, passage.ids[: length - NEW].to(model.device), [], file)
 
 
 def measure_hidden(

@@ -15,7 +15,7 @@ from benchmarks.decoder_methods import METHODS, Groups, Probe, Reading, Seen, at
 from benchmarks.decoder_recall import recall, recalls_of_trees
 from benchmarks.decoder_results import Result, Results, summary, tables
 from benchmarks.decoder_tasks import TASKS, right, trials
-from benchmarks.decoder_texts import cache_of, cut, read_on
+from benchmarks.decoder_texts import cache_of, cut, read_on, side_by_side
 from benchmarks.decoders import OURS, Reader, Trees, settings
 from tests.decoders.models import SMALL
 from tests.decoders.read_prefix import NEW, N
@@ -25,6 +25,7 @@ from tests.decoders.read_prefix import text as text
 from vcc.decoders.config import DecoderConfig
 from vcc.decoders.interface import attend_layer
 from vcc.decoders.layer import TreeLayer
+from vcc.errors import UsageError
 
 
 @torch.inference_mode()
@@ -198,6 +199,22 @@ def test_recall_is_measured_for_every_method(model: Any, text: torch.Tensor, pre
     assert found[OURS, "4"] > found["first + local", "4"]
 
 
+def test_books_read_apart_stand_side_by_side(model: Any, text: torch.Tensor, prefix: Any) -> None:
+    other = read_on(model, text.flip(0)[:N], [])
+    both = side_by_side([other, prefix])
+    assert [k.shape[2] for k, _ in both] == [2 * N] * len(prefix)
+    # Dense attention to both, at the places of the own text, by the model itself.
+    with torch.inference_mode():
+        places = torch.arange(N, len(text))[None]
+        expected = model(text[None, N:], past_key_values=cache_of(model, both), position_ids=places).logits[0]
+    reader = Reader(model, text[:N], both)
+    for method, setting in (("dense", ""), (OURS, "1000"), (OURS, "256:1000/1000")):
+        found, _ = reader.logits(text[N:], method, setting)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    alone, _ = Reader(model, text[:N], prefix).logits(text[N:], "dense", "")
+    assert not torch.allclose(alone, expected, atol=1e-2), "the other one is seen"
+
+
 def test_a_task_that_dense_cannot_do_is_marked() -> None:
     results = [
         Result(task, "0", 2048, method, "", value, 100)
@@ -231,7 +248,9 @@ def test_the_benchmark_of_steps_compares_tokens_and_times_every_method(
 
 
 def test_some_methods_are_measured_if_asked() -> None:
-    assert settings(4096, only="dense, VCC 32,Quest 8") == [("dense", ""), ("Quest", "8"), (OURS, "32")]
+    assert settings(4096, only="dense, VCC 32,Quest 8") == [("dense", ""), (OURS, "32"), ("Quest", "8")]
+    with pytest.raises(UsageError, match="'Nobody 8'"):
+        settings(4096, only="Nobody 8")
     assert set(settings(4096, only="VCC 8")) < set(settings(4096))
 
 
