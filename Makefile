@@ -32,7 +32,7 @@ lint: $(READY) ## Style and format (ruff)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 
-types: $(READY) ## Types of src (mypy)
+types: $(READY) ## Types of the library and the scripts (mypy)
 	@$(BIN)/mypy
 
 # One test process more than cores, at most four: many tests wait for child processes, and each process loads torch. On one

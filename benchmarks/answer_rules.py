@@ -10,6 +10,7 @@ answer" chosen on the other; and what a user sees at the model's threshold. An a
 import argparse
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -77,7 +78,7 @@ def main() -> None:
     plain, ruled, threshold = [], [], 0.5
     for example in examples:
         document = document_of("paragraph", example.document)
-        found = document.with_index(None, lambda index, e=example, d=document: as_found(d, index, e.question))
+        found = document.with_index(None, partial(as_found, document, question=example.question))
         threshold = document.asker().qa.settings.threshold
         plain.append(found[0])
         ruled.append(found[1])

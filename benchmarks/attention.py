@@ -20,8 +20,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from attention_plans import MODES, OTHER_MODES, compile_plan, graph_ms, modes_of, plans, section_tune
-from attention_problems import (
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.attention_plans import MODES, OTHER_MODES, compile_plan, graph_ms, modes_of, plans, section_tune
+from benchmarks.attention_problems import (
     BF16,
     FEATURES,
     LONG,
@@ -33,10 +39,6 @@ from attention_problems import (
     message_of,
     random_table,
 )
-from torch import Tensor
-from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
-
 from vcc.attention.attend import DEFAULT, attend
 from vcc.attention.scoring import RelativeBias, Scoring
 from vcc.attention.sdpa import fold
@@ -119,7 +121,12 @@ def section_check() -> Iterator[Record]:
 
 
 def check(
-    problem: Problem, dtype: torch.dtype, features: int, backend: str, options: dict[str, Any], run: Callable = attend
+    problem: Problem,
+    dtype: torch.dtype,
+    features: int,
+    backend: str,
+    options: dict[str, Any],
+    run: Callable[..., Tensor] = attend,
 ) -> list[float]:
     torch.manual_seed(0)
     heads = 3
@@ -132,7 +139,7 @@ def check(
         if weights is not None:
             leaves.append(weights.to(torch.promote_types(precision, torch.float32)).detach().requires_grad_())
             relative = RelativeBias(leaves[-1])
-        chosen = run if name == backend else attend
+        chosen: Callable[..., Tensor] = run if name == backend else attend
         out = chosen(*leaves[:3], rows, Scoring(relative=relative, **options), name)
         out.backward(grad.to(precision))
         results.append([out, *(leaf.grad for leaf in leaves)])
@@ -215,7 +222,7 @@ def candidates(problem: Problem) -> Iterator[tuple[str, Callable[..., Tensor], l
 
     def folded(kind: SDPBackend, size: int) -> Callable[..., Tensor]:
         def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            parts = fold(q, k, v, bias, FEATURES**-0.5)
+            parts: tuple[Tensor, ...] = fold(q, k, v, bias, FEATURES**-0.5)
             if size > parts[0].shape[-1]:
                 parts = tuple(F.pad(part, (0, size - part.shape[-1])) for part in parts)
             return with_kernel(kind, scale=FEATURES**-0.5)(*parts)[..., :FEATURES]
@@ -236,10 +243,13 @@ def candidates(problem: Problem) -> Iterator[tuple[str, Callable[..., Tensor], l
     yield "keys: cudnn folded", folded(cudnn, 72), [q, k, v]
     yield "keys: cudnn mask", lambda q, k, v: with_kernel(cudnn)(q, k, v, mask), [q, k, v]
     yield "keys: cudnn weighted values", weighted, [q, k, v]
-    way = attend_groups if problem.tokens else attend_few_masked
-    known = problem.pattern if problem.tokens else problem.pattern.uneven
-    unmasked = torch.compile(lambda q, k, v: way(q, k, v, rows.counts, known, FEATURES**-0.5), dynamic=False)
-    yield "keys: without a mask", unmasked, [q, k, v]
+    pattern, uneven = problem.pattern, problem.pattern.uneven
+    unmasked: Callable[..., Tensor] = (
+        (lambda q, k, v: attend_groups(q, k, v, rows.counts, pattern, FEATURES**-0.5))
+        if problem.tokens
+        else (lambda q, k, v: attend_few_masked(q, k, v, rows.counts, uneven, FEATURES**-0.5))
+    )
+    yield "keys: without a mask", torch.compile(unmasked, dynamic=False), [q, k, v]
     yield "keys: efficient mask", lambda q, k, v: with_kernel(efficient)(q, k, v, mask), [q, k, v]
     yield "keys: triton", attending("triton"), [q, k, v]
     if problem in (LONG, WINDOWS[-1]):
@@ -351,6 +361,7 @@ def bench_attention(
         file = folder / f"kernels-{name}.jsonl"
         file.write_text("")
         start = time.perf_counter()
+        code: int | str
         try:
             code = subprocess.run([sys.executable, __file__, name, "--into", str(file)], timeout=150).returncode
         except subprocess.TimeoutExpired:

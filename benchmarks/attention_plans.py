@@ -7,9 +7,19 @@ from functools import partial
 from typing import Any
 
 import torch
-from attention_problems import BF16, FEATURES, LONG, MIDDLE, SHORT, WINDOWS, Problem, message_of, random_table
 from torch.nn import functional as F
 
+from benchmarks.attention_problems import (
+    BF16,
+    FEATURES,
+    LONG,
+    MIDDLE,
+    SHORT,
+    WINDOWS,
+    Problem,
+    message_of,
+    random_table,
+)
 from vcc.attention.scoring import RelativeBias
 from vcc.core.rows import Rows, log_counts
 

@@ -20,7 +20,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from first_call import SIZES, WAYS, case
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.first_call import SIZES, WAYS, case
 
 HERE = Path(__file__).resolve().parents[1]
 

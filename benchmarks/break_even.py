@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from transformers import BertConfig, BertModel
@@ -36,7 +36,8 @@ def model_of(size: str, device: str, dtype: torch.dtype, longest: int) -> BertMo
         max_position_embeddings=longest,
         vocab_size=1000,
     )
-    return BertModel(config).to(device, dtype).eval()
+    model: Any = BertModel(config)
+    return model.to(device, dtype).eval()
 
 
 def settings(n: int, share: float) -> vcc.VccConfig:

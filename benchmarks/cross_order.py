@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -35,6 +35,7 @@ LONGEST = 24  # tokens of an answer
 DECODER_LAYERS = 2
 TRAINED_AT = 4  # windows of a document in training
 EXAMPLES = 24  # documents in a step
+ORDERS: tuple[Literal["position", "key"], ...] = ("position", "key")
 LAYER = {  # BART's names of the parts of a BERT layer
     "self_attn.q_proj": "attention.self.query",
     "self_attn.k_proj": "attention.self.key",
@@ -203,10 +204,11 @@ def cross_order(
         with torch.inference_mode():
             encoded = [read(model, [one], frame) for one in asked]
         dense = measure(model, asked, encoded, tokenizer)
-        settings = [(order, opened) for opened in (8, 32) for order in ("position", "key")]
-        for order, opened in (("dense", 0), *settings):
+        settings: list[tuple[Literal["dense", "position", "key"], int]] = [("dense", 0)]
+        settings += [(order, opened) for opened in (8, 32) for order in ORDERS]
+        for order, opened in settings:
             ours = dense
-            if opened:
+            if order != "dense":
                 wrapped = vcc.wrap(model, vcc.DecoderConfig(order=order, budget=opened))
                 ours = measure(wrapped, asked, encoded, tokenizer)
             means = [sum(values) / questions for values in (ours.rows, ours.losses, ours.f1s)]

@@ -150,9 +150,10 @@ def quest(reading: Reading, opened: int, notes: dict[str, Any]) -> Seen:
     def bounds() -> tuple[Tensor, Tensor]:
         k = reading.k[:, reading.middle]
         index, shape = groups.labels[..., None].expand_as(k), groups.k
-        return tuple(
+        smallest, largest = (
             torch.zeros_like(shape).scatter_reduce(1, index, k, how, include_self=False) for how in ("amin", "amax")
         )
+        return smallest, largest
 
     low, high = kept(notes, "bounds", bounds)
     # Of each channel the larger product: the part of q above 0 takes the largest key, the part below the smallest.

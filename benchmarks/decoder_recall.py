@@ -6,13 +6,14 @@ are always read, and would only raise the number. A token whose leaf is closed i
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from vcc.decoders import attend, interface
-from vcc.decoders.attend import Opened
+from vcc.decoders.attend import Attended, Opened
+from vcc.decoders.config import DecoderConfig
+from vcc.decoders.tree import KeyTree
 
 TOP = 100
 
@@ -42,14 +43,24 @@ def recalls_of_trees(top: int = TOP) -> Iterator[list[Tensor]]:
     choose, whole = attend.choose_nodes, interface.attend_tree
     chosen: list[Opened] = []  # of each scale
 
-    def choosing(*args: Any) -> Any:
-        result = choose(*args)
+    def choosing(share: Tensor, real: Tensor | None, settings: DecoderConfig, depth: int) -> tuple[Opened, Tensor]:
+        result = choose(share, real, settings, depth)
         chosen.append(result[0])
         return result
 
-    def attending(query: Tensor, keys: Tensor, values: Tensor, visible: Tensor, tree: Any, *rest: Any) -> Any:
+    def attending(
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        visible: Tensor,
+        tree: KeyTree,
+        owner: Tensor | None,
+        settings: DecoderConfig,
+        scaling: float,
+        node_counts: Tensor | None = None,
+    ) -> Attended:
         chosen.clear()
-        result = whole(query, keys, values, visible, tree, *rest)
+        result = whole(query, keys, values, visible, tree, owner, settings, scaling, node_counts)
         if chosen:  # there is a tree
             tokens = tree.keys[0, :, : tree.longest].float()
             scores = query[0].transpose(1, 2).float() @ tokens[:, None].mT  # (H, G, Q, m)

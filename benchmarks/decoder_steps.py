@@ -155,8 +155,8 @@ def dynamic_cache(model: Any, length: int, batch: int) -> DynamicCache:
 @torch.no_grad()
 def static_cache(model: Any, length: int, batch: int, written: int) -> StaticCache:
     cache = StaticCache(config=model.config, max_cache_len=length + written + 1)
-    for layer, (k, v) in zip(cache.layers, pairs(model, length, batch, 1), strict=True):
-        layer.update(k, v)
+    for number, (k, v) in enumerate(pairs(model, length, batch, 1)):
+        cache.update(k, v, number)
     return cache
 
 

@@ -77,7 +77,7 @@ def read_on(model: Any, ids: Tensor, before: Pairs, keep: Path | None = None) ->
         parts = load_file(keep, str(model.device))
         after = [(parts[f"{layer}.k"], parts[f"{layer}.v"]) for layer in range(len(parts) // 2)]
     else:
-        cache = cache_of(model, before)
+        cache: Any = cache_of(model, before)
         model(ids[None, start:], past_key_values=cache, logits_to_keep=1)
         after = cut([(layer.keys.half(), layer.values.half()) for layer in cache.layers], start)
         if keep is not None:

@@ -35,6 +35,8 @@ from vcc.decoders.layer import TreeLayer
 from vcc.decoders.recorded_step import StepCache
 from vcc.files import write_whole
 
+Line = dict[str, Any]  # of the table
+
 
 @dataclass(frozen=True)
 class Size:
@@ -69,18 +71,18 @@ def decoders_gpu(
     size = SMALL if small else Size()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    lines: list[dict[str, Any]] = []
+    lines: list[Line] = []
     for part in parts.split(","):
         found = list(PARTS[part](size, device, dtype))
-        about = {"device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu", "size": asdict(size)}
-        about |= {"torch": torch.__version__, "results": found}
+        name = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"
+        about = {"device": name, "size": asdict(size), "torch": torch.__version__, "results": found}
         write_whole(out / f"{part}.json", json.dumps(about, indent=1))
         lines += found
     print(markdown(lines))
 
 
 @torch.inference_mode()
-def tokens(size: Size, device: torch.device, dtype: torch.dtype, leaves: str = "") -> Iterator[dict[str, Any]]:
+def tokens(size: Size, device: torch.device, dtype: torch.dtype, leaves: str = "") -> Iterator[Line]:
     """Attention of one new token in one layer, over a tree and over all keys."""
     what = "leaves on the CPU" if leaves else "new token"
     for length in size.lengths[:1] if leaves else size.lengths:
@@ -92,7 +94,7 @@ def tokens(size: Size, device: torch.device, dtype: torch.dtype, leaves: str = "
             for name, settings in SETTINGS.items():
                 layer = tree_of(settings, k, v)
                 here_ms, graph = timed(partial(new_token, layer, q), device, size.rounds)
-                line = {"what": what, "keys": length, "batch": batch, "settings": name, "graph": graph}
+                line: Line = {"what": what, "keys": length, "batch": batch, "settings": name, "graph": graph}
                 if leaves:
                     move_leaves(layer)
                     there_ms, _ = timed(partial(new_token, layer, q), device, size.rounds)
@@ -109,10 +111,10 @@ def tokens(size: Size, device: torch.device, dtype: torch.dtype, leaves: str = "
 
 
 @torch.inference_mode()
-def build(size: Size, device: torch.device, dtype: torch.dtype) -> Iterator[dict[str, Any]]:
+def build(size: Size, device: torch.device, dtype: torch.dtype) -> Iterator[Line]:
     """Making a layer's tree, beside what the layer takes to read the prompt."""
     hidden = size.heads * size.width
-    config = LlamaConfig(
+    config = LlamaConfig(  # type: ignore[call-arg]
         hidden_size=hidden,
         intermediate_size=size.inner,
         num_attention_heads=size.heads,
@@ -136,10 +138,10 @@ def build(size: Size, device: torch.device, dtype: torch.dtype) -> Iterator[dict
 
 
 @torch.inference_mode()
-def cross(size: Size, device: torch.device, dtype: torch.dtype) -> Iterator[dict[str, Any]]:
+def cross(size: Size, device: torch.device, dtype: torch.dtype) -> Iterator[Line]:
     """T5's decoder over many encoder states: all of `generate` but the encoder."""
     width, heads, layers = size.crossing
-    config = T5Config(
+    config = T5Config(  # type: ignore[call-arg]
         d_model=width,
         d_kv=width // heads,
         d_ff=4 * width,
@@ -147,14 +149,15 @@ def cross(size: Size, device: torch.device, dtype: torch.dtype) -> Iterator[dict
         num_layers=layers,  # the encoder's, which does not run
         decoder_start_token_id=0,
     )
-    model = T5ForConditionalGeneration(config).to(device, dtype).eval()
-    wrapped: Any = vcc.wrap(model, SETTINGS[CROSSING])
+    model: Any = T5ForConditionalGeneration(config)
+    model.to(device, dtype).eval()
+    wrapped = vcc.wrap(model, SETTINGS[CROSSING])
     for batch in size.batches:
         states = torch.randn(batch, size.states, width, device=device, dtype=dtype)
         ours, dense = (
             timed(partial(write, each, states, size.written), device, 1, capture=False)[0] for each in (wrapped, model)
         )
-        line = {"what": f"T5, {size.written} tokens", "keys": size.states, "batch": batch, "settings": CROSSING}
+        line: Line = {"what": f"T5, {size.written} tokens", "keys": size.states, "batch": batch, "settings": CROSSING}
         yield line | {"graph": False, "ms": ours, "beside_ms": dense, "times": dense / ours}
         if device.type == "cuda":  # on a CPU nothing is recorded
             recorded, _ = timed(partial(write_recorded, model, states, size.written), device, 1, capture=False)
@@ -165,7 +168,9 @@ def cross(size: Size, device: torch.device, dtype: torch.dtype) -> Iterator[dict
 class DenseSteps(StepCache):
     """Steps of the untouched model, recorded as those with trees are."""
 
-    trees = ()  # type: ignore[assignment]
+    @property
+    def trees(self) -> list[Any]:
+        return []
 
     def can_record(self) -> bool:
         return True
@@ -183,7 +188,7 @@ def write_recorded(model: Any, states: Tensor, tokens: int) -> Tensor:
 def write(model: Any, states: Tensor, tokens: int, **how: Any) -> Tensor:
     return model.generate(
         **how,
-        encoder_outputs=BaseModelOutput(last_hidden_state=states),
+        encoder_outputs=BaseModelOutput(last_hidden_state=states),  # type: ignore[arg-type]
         attention_mask=torch.ones(states.shape[:2], dtype=torch.int64, device=states.device),
         max_new_tokens=tokens,
         min_new_tokens=tokens,
@@ -191,7 +196,12 @@ def write(model: Any, states: Tensor, tokens: int, **how: Any) -> Tensor:
     )
 
 
-PARTS = {"token": tokens, "build": build, "offload": partial(tokens, leaves="cpu"), "cross": cross}
+PARTS: dict[str, Callable[[Size, torch.device, torch.dtype], Iterator[Line]]] = {
+    "token": tokens,
+    "build": build,
+    "offload": partial(tokens, leaves="cpu"),
+    "cross": cross,
+}
 
 
 def random_keys(batch: int, size: Size, length: int, device: torch.device, dtype: torch.dtype) -> Tensor:
@@ -266,7 +276,7 @@ def free() -> None:
         torch.cuda.empty_cache()
 
 
-def markdown(lines: list[dict[str, Any]]) -> str:
+def markdown(lines: list[Line]) -> str:
     names = ["what", "keys", "batch", "scales, opened", "ms", "beside ms", "times", "graph"]
     rows = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     for line in lines:

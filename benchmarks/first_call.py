@@ -100,7 +100,7 @@ def case(length: int, mode: str, way: str, size: str, between: Callable[[], None
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
-    plain = transformers.RobertaModel(config, add_pooling_layer=False)
+    plain: Any = transformers.RobertaModel(config, add_pooling_layer=False)
     plain = plain.to("cuda", torch.bfloat16) if cuda else plain
     vips, budget = reading(length)
     settings = vcc.VccConfig(budget=(budget,), dense_below=0, max_vips=-(-vips // 32) * 32)

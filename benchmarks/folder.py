@@ -132,7 +132,7 @@ def measured(given: argparse.Namespace) -> dict[str, Any]:
     if given.minilm:
         chunks, seconds, size = minilm(given, folder, questions)
         add("MiniLM chunks", chunks, size, seconds)
-        add("both, ranks added", sum(1 / (HELD_BACK + ranks(one)) for one in (words, chunks)), size)
+        add("both, ranks added", 1 / (HELD_BACK + ranks(words)) + 1 / (HELD_BACK + ranks(chunks)), size)
     for place in given.model or [None]:
         asker = load_asker(place)
         name = f"VCC, {Path(place).name if place else 'bundled model'}"
@@ -236,7 +236,9 @@ def sketched(asker: Asker, folder: Folder, kept: Path) -> list[Path]:
     missing.sort(key=lambda one: len(one[1]))
     for first in range(0, len(missing), SOME):
         some = missing[first : first + SOME]
-        ids = {number: tokenize_text(text, asker.tokenizer).ids for number, (_, text) in enumerate(some)}
+        ids: dict[int, Ints] = {
+            number: tokenize_text(text, asker.tokenizer).ids for number, (_, text) in enumerate(some)
+        }
         for batch in batches(ids):
             with torch.inference_mode():
                 tree = asker.qa.read([ids[number] for number in batch])

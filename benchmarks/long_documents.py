@@ -90,7 +90,7 @@ def measured(given: argparse.Namespace) -> dict[str, Any]:
             "tokens": index.tokens,
             "reading_seconds": round(reading, 1),
             "tokens_per_second": round(index.tokens / reading),
-            "index_bytes": size_of(index.folder),
+            "index_bytes": size_of(index.folder) if index.folder else 0,  # 0: it could not be stored
             "seconds_per_question": round(facts.asking / len(QUESTIONS), 2),
             "rows": facts.rows[-1][1],
             "reading": read_memory,

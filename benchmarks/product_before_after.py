@@ -56,9 +56,9 @@ def work(part: str, path: Path) -> dict[str, Any]:
         replies, _ = asker.replies_to(text, index, [clause.question for clause in CLAUSES], top=1)
         return {"seconds": time.process_time() - start, "tokens": index.tokens, "answers": spans(replies)}
     start = time.process_time()
-    replies = [asker.replies_to(text, index, [question], top=3)[0][0] for question in NEW_QUESTIONS]
+    each = [asker.replies_to(text, index, [question], top=3)[0][0] for question in NEW_QUESTIONS]
     seconds = (time.process_time() - start) / len(NEW_QUESTIONS)
-    return {"seconds": seconds, "tokens": index.tokens, "answers": spans(replies)}
+    return {"seconds": seconds, "tokens": index.tokens, "answers": spans(each)}
 
 
 def spans(replies: Any) -> list[Any]:

@@ -137,7 +137,7 @@ def main() -> None:
                 "score": best.score if best else 0.0,
                 "place": best.place if best else "",
                 "shown": bool(reply.answers),
-                "right": bool(best) and is_right(best.text, one["answers"]),
+                "right": best is not None and is_right(best.text, one["answers"]),
             }
             rows.append(row)
             mark = "right" if row["right"] else "wrong" if one["answers"] else "none"

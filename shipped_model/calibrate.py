@@ -166,7 +166,7 @@ def fit(judged: Sequence[Judged], clauses: bool = False) -> Calibration:
         loss.backward()
         return loss
 
-    optimizer.step(cost)  # type: ignore[no-untyped-call]
+    optimizer.step(cost)
     lead, margin, size, offset = (found.detach() / scale).tolist()
     return Calibration(round(max(lead, 0.0), 3), round(max(margin, 0.0), 3), round(offset, 2), round(size, 3))
 

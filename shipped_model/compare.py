@@ -9,7 +9,7 @@ sets are skipped.
 import json
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -20,7 +20,7 @@ from transformers import AutoTokenizer
 from shipped_model.data import Haystack, Page, TokenSets, Unit, hide, load, moved
 from shipped_model.find import KEPT, line
 from shipped_model.score import answers, load_texts, shown
-from shipped_model.ways import ReadByVcc, ReadByWindows, Way
+from shipped_model.ways import ReadByVcc, ReadByWindows
 from vcc.commands.options import call
 from vcc.data.answers import without_overlaps
 from vcc.documents.shipped import SHIPPED, load_asker
@@ -55,13 +55,6 @@ class ReadByWords:
 
     qa: QaModel
 
-    @property
-    def model(self) -> Any:
-        return self.qa.model
-
-    def losses(self, pages: Sequence[Page]) -> Iterator[torch.Tensor]:
-        raise NotImplementedError("passages by words are not trained")
-
     @torch.inference_mode()
     def find(self, page: Page) -> Sequence[Sequence[Found]]:
         windows, settings = self.qa.windows, self.qa.settings
@@ -80,7 +73,11 @@ def compare(options: CompareOptions) -> None:
     """F1 of the best span, whatever its score, by each way on the same questions, with 95% intervals."""
     torch.set_num_threads(options.threads)
     qa = load_asker(str(options.model)).qa
-    known: dict[str, Way] = {"vcc": ReadByVcc(qa), "words": ReadByWords(qa), "windows": ReadByWindows(qa.windows)}
+    known: dict[str, Callable[[Page], Sequence[Sequence[Found]]]] = {
+        "vcc": ReadByVcc(qa).find,
+        "words": ReadByWords(qa).find,
+        "windows": ReadByWindows(qa.windows).find,
+    }
     ways = {name: known[name] for name in options.ways}
     data, texts = load(options.prepared / "tokens.npz.xz"), load_texts(options.prepared)
     tokenizer = AutoTokenizer.from_pretrained(options.prepared)
@@ -95,7 +92,7 @@ def compare(options: CompareOptions) -> None:
             lines = [
                 line(name, question, page, without_overlaps(found, KEPT))
                 for page in pages
-                for question, found in zip(page.questions, ways[kind].find(page), strict=True)
+                for question, found in zip(page.questions, ways[kind](page), strict=True)
             ]
             scores[name][kind] = answers(lines, own, tokenizer)
         options.out.write_text(json.dumps(scores, indent=1))

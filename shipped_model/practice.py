@@ -150,7 +150,7 @@ class Practice(IterableDataset[Lessons]):
         return min(max(chance.randint(min(b + 1 - room, a), a), 0), last)
 
     def paragraph(self, name: str, unit: Unit, question: TokenQuestion, room: int, chance: random.Random) -> Lesson:
-        before = np.zeros(0, np.int32)
+        before: Ints = np.zeros(0, np.int32)
         after = before
         if chance.random() > self.alone:
             free = chance.randrange(room - len(unit.ids) + 1)
@@ -192,8 +192,8 @@ class Practice(IterableDataset[Lessons]):
             outside[i, first + len(lesson.passage) :] = True
             for a, b in lesson.spans or ((-first, -first),):
                 right[0, i, first + a] = right[1, i, first + b] = True
-        given = (ids, mask, types.astype(np.int64), outside, right, apart)
-        return Lessons(*(torch.from_numpy(part) for part in given))
+        of = torch.from_numpy
+        return Lessons(of(ids), of(mask), of(types.astype(np.int64)), of(outside), of(right), of(apart))
 
 
 def rounded(n: int) -> int:

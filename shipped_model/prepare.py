@@ -63,7 +63,7 @@ def prepare(options: PrepareOptions) -> None:
     tokenizer = AutoTokenizer.from_pretrained(minilm)
     source = str(options.data)
     sets = {
-        f"{name}_{split}": list(task.load(split, source))  # type: ignore[attr-defined]
+        f"{name}_{split}": list(task.load(split, source))
         for split in ("train", "validation")
         for name, task in (("hotpot", MultiHop("hotpotqa")), ("musique", MultiHop("musique")))
     }

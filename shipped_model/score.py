@@ -195,8 +195,8 @@ def squad(lines: list[dict[str, Any]], texts: list[Any]) -> dict[str, float]:
     for name in values:
         result |= mean_scores({name: values[name]}, examples[name])
     asked = [Example(q["id"], q["question"], "", tuple(q["answers"]), group=text["group"]) for q, text, _ in rows]
-    said = [candidates(one.id, text, line["found"]) for one, (_, text, line) in zip(asked, rows, strict=True)]
-    return result | scores_at_chosen_threshold(said, asked)
+    predictions = [candidates(one.id, text, line["found"]) for one, (_, text, line) in zip(asked, rows, strict=True)]
+    return result | scores_at_chosen_threshold(predictions, asked)
 
 
 def candidates(id: str, text: dict[str, Any], found: Sequence[Sequence[Any]]) -> Prediction:

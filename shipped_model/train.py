@@ -37,7 +37,6 @@ from shipped_model.ways import ReadByVcc, ReadByWindows, Way
 from vcc.commands.options import call
 from vcc.data.features import Frame
 from vcc.files import one_at_a_time
-from vcc.hosts.forward.wrapped import Wrapped
 from vcc.qa.model import QaModel
 from vcc.qa.settings import QaSettings, keep_settings, load_settings
 from vcc.qa.verdicts import load_head
@@ -121,13 +120,12 @@ def train(options: TrainOptions) -> None:
     print(json.dumps(note, indent=1), flush=True)
 
 
-def start(options: TrainOptions, tokenizer: Any, device: str) -> Way:
+def start(options: TrainOptions, tokenizer: Any, device: str) -> ReadByVcc | ReadByWindows:
     """The initial model, for the way it reads."""
     model = AutoModelForQuestionAnswering.from_pretrained(
         options.model or options.prepared, dtype=torch.float32, attention_probs_dropout_prob=0.0
     )
-    if isinstance(model, Wrapped):
-        model = vcc.unwrap(model)
+    model = vcc.unwrap(model)  # if it is wrapped
     model.eval()
     teacher = load_teacher(options.teacher, options.soft, device) if options.teacher else None
     if options.way == "windows":
@@ -264,9 +262,11 @@ class PagesAndPractice:
             yield BETWEEN
 
     def practise(self, lessons: Iterator[Lessons] | None) -> Iterator[Tensor]:
+        if lessons is None:
+            return
         options = self.options
-        for _ in range(options.practice if lessons is not None else 0):
-            some = next(lessons)  # type: ignore[arg-type]
+        for _ in range(options.practice):
+            some = next(lessons)
             self.practised[some.loader] = some.place
             self.counts["practised"] += 1
             yield practice_loss(self.way.model, some, options.each, self.way.teacher)
