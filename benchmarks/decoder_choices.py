@@ -86,6 +86,12 @@ WAYS = (
 )
 
 
+def tree_way(told: str) -> Way:
+    """ "64/8/1 0.2" as a way."""
+    scales, coarse = told.split()
+    return Way(f"scales {scales.replace('/', ', ')}", tuple(map(int, scales.split("/"))), coarse=float(coarse))
+
+
 @dataclass(frozen=True, eq=False)
 class Nodes:
     """All nodes of one scale of a layer: H KV heads."""
@@ -119,7 +125,7 @@ class Kept:
 
 def keep(k: Tensor, v: Tensor, scales: tuple[int, ...], apart: int) -> Kept:
     """A layer's keys and values (H, n, d) in the library's own tree."""
-    settings = DecoderConfig(scales=scales)
+    settings = DecoderConfig(scales=scales, fresh=max(DecoderConfig.fresh, scales[0]))
     layer = TreeLayer.filled(settings, k[None], v[None])
     tree: Any = trimmed(layer.tree)
     out_k, out_v = layer.rows.keys[0], layer.rows.values[0]
@@ -560,6 +566,7 @@ def choices(
     texts: Annotated[int, "other books to measure"] = 3,
     needles: Annotated[int, "instead of books: contexts with hidden numbers, four questions each"] = 0,
     only: Annotated[str, "part of the names of ways; all of them without"] = "",
+    trees: Annotated[str, "further trees of three scales with the share of coarse nodes opened: 64/8/1 0.2, ..."] = "",
     keep: Annotated[Path | None, "folder in which to keep what the model has read: 94 MB for 4,096 tokens"] = None,
     threads: Annotated[int, "of the processor"] = 1,
 ) -> None:
@@ -569,7 +576,7 @@ def choices(
     if keep:
         keep.mkdir(parents=True, exist_ok=True)
     sizes = sorted(int(size) for size in lengths.split(","))
-    ways = [way for way in WAYS if only in way.name]
+    ways = [way for way in (*WAYS, *map(tree_way, filter(None, trees.split(",")))) if only in way.name]
     bench = Bench(unwrap_decoder(loaded.model), loaded.tokenizer, data, sizes[-1], ways, keep)
     for length in sizes:
         told = bench.find_needles(length, learned, needles) if needles else bench.read_books(length, learned, texts)

@@ -119,8 +119,10 @@ def contracts(lines: list[dict[str, Any]], texts: list[Any]) -> dict[str, float]
 
 
 def auc(values: Sequence[float], labels: Sequence[bool]) -> float:
-    """AUC in percent: the probability that an answerable question ranks above an unanswerable one."""
+    """AUC in percent: the probability that an answerable question ranks above an unanswerable one; NaN without both."""
     right = np.array(labels)
+    if right.all() or not right.any():
+        return math.nan
     ranks = np.argsort(np.argsort(values))
     number = right.sum()
     return 100 * float((ranks[right].sum() - number * (number - 1) / 2) / (number * (~right).sum()))
