@@ -62,7 +62,10 @@ def teach(options: TeacherOptions) -> None:
 
 
 def with_our_tokens(folder: Path, tokenizer: Any) -> Any:
-    """MPNet for questions, with its word embeddings in the order of our vocabulary."""
+    """MPNet for questions, with its word embeddings in the order of our vocabulary.
+
+    It takes token 1 for padding when it counts places; ours is [unused0], which is in no text.
+    """
     model: Any = MPNetForQuestionAnswering.from_pretrained(folder, dtype=torch.float32)
     theirs = {word: i for i, word in enumerate((folder / "vocab.txt").read_text(encoding="utf-8").splitlines())}
     ours = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
