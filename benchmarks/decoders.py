@@ -77,13 +77,16 @@ def named(one: str) -> tuple[str, str]:
 
 
 def settings_of(setting: str) -> DecoderConfig:
-    """What "8", "95%" and "25/44" stand for; "256:25/44" has nodes of 256 above the leaves instead of 64."""
+    """What "8", "95%" and "25/44" stand for; "256:25/44" has nodes of 256 above the leaves instead of 64, and "8@32768"
+    orders so many tokens together."""
+    setting, _, piece = setting.partition("@")
+    settings = DecoderConfig(piece=int(piece or DecoderConfig.piece))
     if setting.endswith("%"):
-        return DecoderConfig(mass=float(setting[:-1]) / 100)
+        return replace(settings, budget=None, mass=float(setting[:-1]) / 100)
     coarse, _, numbers = setting.rpartition(":")
     opened = tuple(map(int, numbers.split("/")))
     scales = (int(coarse or 64), 16, 1)[-len(opened) - 1 :]
-    return DecoderConfig(scales=scales, budget=opened, fresh=max(DecoderConfig.fresh, scales[0]))
+    return replace(settings, scales=scales, budget=opened, fresh=max(DecoderConfig.fresh, scales[0]))
 
 
 class Trees:
@@ -92,7 +95,7 @@ class Trees:
 
     def __init__(self, model: Any, ids: Tensor, prefix: Pairs) -> None:
         self.model, self.ids, self.prefix = model, ids, prefix
-        self.caches: dict[tuple[int, ...], Any] = {}  # by scales
+        self.caches: dict[Any, Any] = {}  # by scales and piece
 
     @torch.inference_mode()
     def logits(self, ids: Tensor, setting: str, by_blocks: bool = False) -> tuple[Tensor, float]:
@@ -114,9 +117,10 @@ class Trees:
 
     def read(self, config: DecoderConfig) -> Any:
         """The trees of the exact prefix."""
-        if config.scales not in self.caches:
-            self.caches[config.scales] = TreeCache(TreeLayer.filled(config, k, v) for k, v in self.prefix)
-        return self.caches[config.scales]
+        tree = config.scales, config.piece
+        if tree not in self.caches:
+            self.caches[tree] = TreeCache(TreeLayer.filled(config, k, v) for k, v in self.prefix)
+        return self.caches[tree]
 
 
 class Reader:

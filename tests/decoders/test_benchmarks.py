@@ -208,7 +208,7 @@ def test_books_read_apart_stand_side_by_side(model: Any, text: torch.Tensor, pre
         places = torch.arange(N, len(text))[None]
         expected = model(text[None, N:], past_key_values=cache_of(model, both), position_ids=places).logits[0]
     reader = Reader(model, text[:N], both)
-    for method, setting in (("dense", ""), (OURS, "1000"), (OURS, "256:1000/1000")):
+    for method, setting in (("dense", ""), (OURS, "1000"), (OURS, "256:1000/1000"), (OURS, "1000@256")):
         found, _ = reader.logits(text[N:], method, setting)
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
     alone, _ = Reader(model, text[:N], prefix).logits(text[N:], "dense", "")
