@@ -29,13 +29,13 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from benchmarks.decoder_recall import TOP, recall
 from benchmarks.decoder_tasks import Trial, right, trials
 from benchmarks.decoder_texts import Pairs, cache_of, passages, read_on
-from benchmarks.decoders import NEW, OPENED
+from benchmarks.decoders import NEW, OPENED, tree_settings
 from vcc.chat.model import load_chat_model
 from vcc.chat.smollm2 import SMOLLM2
 from vcc.commands.options import call
 from vcc.core.rows import UNSEEN
 from vcc.decoders.attend import SPREAD
-from vcc.decoders.config import BUDGET, DecoderConfig
+from vcc.decoders.config import BUDGET
 from vcc.decoders.layer import TreeLayer
 from vcc.decoders.tree import NewNodes, grouped, order_of_pieces, take_tokens, trimmed
 from vcc.decoders.wrap import unwrap_decoder
@@ -125,7 +125,7 @@ class Kept:
 
 def keep(k: Tensor, v: Tensor, scales: tuple[int, ...], apart: int) -> Kept:
     """A layer's keys and values (H, n, d) in the library's own tree."""
-    settings = DecoderConfig(scales=scales, fresh=max(DecoderConfig.fresh, scales[0]))
+    settings = tree_settings(scales)
     layer = TreeLayer.filled(settings, k[None], v[None])
     tree: Any = trimmed(layer.tree)
     out_k, out_v = layer.rows.keys[0], layer.rows.values[0]

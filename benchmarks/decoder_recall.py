@@ -6,14 +6,14 @@ are always read, and would only raise the number. A token whose leaf is closed i
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
 
 from vcc.decoders import attend, interface
-from vcc.decoders.attend import Attended, Opened
-from vcc.decoders.config import DecoderConfig
-from vcc.decoders.tree import KeyTree
+from vcc.decoders.attend import Opened
 
 TOP = 100
 
@@ -43,32 +43,19 @@ def recalls_of_trees(top: int = TOP) -> Iterator[list[Tensor]]:
     choose, whole = attend.choose_nodes, interface.attend_tree
     chosen: list[Opened] = []  # of each scale
 
-    def choosing(share: Tensor, real: Tensor | None, settings: DecoderConfig, depth: int) -> tuple[Opened, Tensor]:
-        result = choose(share, real, settings, depth)
+    def choosing(*args: Any) -> Any:
+        result = choose(*args)
         chosen.append(result[0])
         return result
 
-    def attending(
-        query: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        visible: Tensor,
-        tree: KeyTree,
-        owner: Tensor | None,
-        settings: DecoderConfig,
-        scaling: float,
-        node_counts: Tensor | None = None,
-    ) -> Attended:
+    def attending(query: Tensor, keys: Tensor, values: Tensor, visible: Tensor, tree: Any, *rest: Any) -> Any:
         chosen.clear()
-        result = whole(query, keys, values, visible, tree, owner, settings, scaling, node_counts)
+        result = whole(query, keys, values, visible, tree, *rest)
         if chosen:  # there is a tree
             tokens = tree.keys[0, :, : tree.longest].float()
             scores = query[0].transpose(1, 2).float() @ tokens[:, None].mT  # (H, G, Q, m)
             found.append(recall(scores, tokens_read(chosen, tree.scales, tokens.shape[1]), top))
         return result
 
-    attend.choose_nodes, interface.attend_tree = choosing, attending
-    try:
+    with patch.object(attend, "choose_nodes", choosing), patch.object(interface, "attend_tree", attending):
         yield found
-    finally:
-        attend.choose_nodes, interface.attend_tree = choose, whole

@@ -13,7 +13,6 @@ books/validation.jsonl.xz. Every result is a line of OUT/results.jsonl: a run th
 """
 
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -80,13 +79,17 @@ def settings_of(setting: str) -> DecoderConfig:
     """What "8", "95%" and "25/44" stand for; "256:25/44" has nodes of 256 above the leaves instead of 64, and "8@32768"
     orders so many tokens together."""
     setting, _, piece = setting.partition("@")
-    settings = DecoderConfig(piece=int(piece or DecoderConfig.piece))
+    together = int(piece or DecoderConfig.piece)
     if setting.endswith("%"):
-        return replace(settings, budget=None, mass=float(setting[:-1]) / 100)
+        return DecoderConfig(mass=float(setting[:-1]) / 100, piece=together)
     coarse, _, numbers = setting.rpartition(":")
     opened = tuple(map(int, numbers.split("/")))
-    scales = (int(coarse or 64), 16, 1)[-len(opened) - 1 :]
-    return replace(settings, scales=scales, budget=opened, fresh=max(DecoderConfig.fresh, scales[0]))
+    return replace(tree_settings((int(coarse or 64), 16, 1)[-len(opened) - 1 :]), budget=opened, piece=together)
+
+
+def tree_settings(scales: tuple[int, ...]) -> DecoderConfig:
+    """With scales of any size: new tokens join a tree by whole nodes of the coarsest one."""
+    return DecoderConfig(scales=scales, fresh=max(DecoderConfig.fresh, scales[0]))
 
 
 class Trees:
@@ -191,11 +194,16 @@ def measure_books(
     task: str, results: Results, model: Any, tokenizer: Any, data: Path, texts: slice, lengths: list[int], only: str,
     keep: Path | None, beside: int = 0,
 ) -> None:  # fmt: skip
-    """The loss of the new tokens, or the recall of the keys they attend to."""
+    """The loss of the new tokens, or the recall of the keys they attend to. Those of the `beside` next books, each read
+    as if it were alone, may be among the keys."""
+
+    def kept(number: int, size: int) -> Path | None:
+        return keep / f"{number}.{size - NEW}.safetensors" if keep else None
+
+    books = list(passages(data, tokenizer, max(lengths), texts.stop + beside))
     for length in lengths:
         keys = (1 + beside) * (length - NEW) + NEW
-        all_of_them = enumerate(passages(data, tokenizer, max(lengths), texts.stop + beside))
-        for number, passage in islice(all_of_them, texts.start, texts.stop):
+        for number, passage in islice(enumerate(books), texts.start, texts.stop):
             by_blocks = [(BLOCKS, opened) for opened in PREFILLED if number < FEW and task == "books" and not only]
             missing = [
                 (method, setting)
@@ -206,11 +214,14 @@ def measure_books(
                 continue
             text, prefix = passage.ids.to(model.device), Pairs()
             for size in [size for size in lengths if size <= length]:  # a longer prefix goes on from the shorter
-                file = keep / f"{number}.{size - NEW}.safetensors" if keep else None
-                if file or size == length:
-                    prefix = read_on(model, text[: size - NEW], prefix, file)
+                if keep or size == length:
+                    prefix = read_on(model, text[: size - NEW], prefix, kept(number, size))
             if beside:
-                prefix = side_by_side([*others_of(model, data, tokenizer, number, length, beside, keep), prefix])
+                others = islice(enumerate(books), number + 1, number + 1 + beside)
+                apart = [
+                    read_on(model, one.ids[: length - NEW].to(model.device), [], kept(i, length)) for i, one in others
+                ]
+                prefix = side_by_side([*apart, prefix])
             ids = text[length - NEW : length]
             reader = Reader(model, text[: length - NEW], prefix)
             for method, setting in missing:
@@ -218,16 +229,6 @@ def measure_books(
                 loss = float(torch.nn.functional.cross_entropy(logits[:-1], ids[1:]))
                 value = loss if task == "books" else reader.recall
                 results.add(Result(task, passage.name, keys, method, setting, value, rows))
-
-
-def others_of(
-    model: Any, data: Path, tokenizer: Any, number: int, length: int, beside: int, keep: Path | None
-) -> Iterator[Pairs]:
-    """What the model keeps of each of the books after this one, read as if it were alone."""
-    later = enumerate(passages(data, tokenizer, length, number + 1 + beside))
-    for i, passage in islice(later, number + 1, None):
-        file = keep / f"{i}.{length - NEW}.safetensors" if keep else None
-        yield read_on(model, passage.ids[: length - NEW].to(model.device), [], file)
 
 
 def measure_hidden(

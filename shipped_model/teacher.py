@@ -22,7 +22,7 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer, MPNetForQ
 from reproduction import loop
 from reproduction.loop import LoopPlan
 from shipped_model.data import Page, Unit, load
-from shipped_model.practice import Lessons, Practice, Teacher, batches, practice_loss, practice_of
+from shipped_model.practice import SIZE, Lessons, Practice, Teacher, batches, practice_loss, practice_of
 from shipped_model.score import auc
 from shipped_model.ways import ReadByWindows
 from vcc.commands.options import call
@@ -31,7 +31,6 @@ from vcc.qa.settings import QaSettings
 from vcc.qa.windows import WindowReader
 
 SPECIAL = {"[CLS]": "<s>", "[SEP]": "</s>", "[PAD]": "<pad>", "[MASK]": "<mask>"}  # ours: MPNet's
-WINDOW = 512
 
 
 @dataclass(frozen=True)
@@ -156,7 +155,7 @@ class PracticeAlone:
 
 def test(model: Any, frame: Frame, units: Sequence[Unit]) -> dict[str, float]:
     """Token F1 of the best span of answerable questions, and the AUC of answerable or not."""
-    way = ReadByWindows(WindowReader(model, frame, WINDOW, QaSettings().longest_answer))
+    way = ReadByWindows(WindowReader(model, frame, SIZE, QaSettings().longest_answer))
     f1s, leads, answerable = [], [], []
     for unit in units:
         for question, found in zip(unit.questions, way.find(Page(unit.ids, unit.questions)), strict=True):
