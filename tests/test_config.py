@@ -49,6 +49,8 @@ BAD = [
     ("mass", True, "a share of the score, above 0 and at most 1"),
     ("mean_norm", 1, "True or False"),
     ("gate_closed", "yes", "True or False"),
+    ("reach", -1, "at least 0"),
+    ("reach", 2.5, "a whole number of tokens"),
     ("score", "distance", '"attention" or "similarity"'),
     ("explore", -0.1, "from 0 to 1"),
     ("explore", 1.1, "from 0 to 1"),

@@ -1,5 +1,6 @@
 """Options of `encode` that the paper does not have: VIPs in every window, means at a token's norm, budget by mass,
-gates on closed rows. Each against an oracle that forms what it says, and exact where everything is open."""
+gates on closed rows, rows that see what is near. Each against an oracle that forms what it says, and exact where
+everything is open."""
 
 from dataclasses import replace
 
@@ -228,3 +229,50 @@ def test_the_gradient_of_a_closed_row_is_minus_what_its_update_is_worth() -> Non
     update = (result - rows.hidden).detach()  # the same for the tokens of a segment
     worth = (2 * result.detach() * update).sum(2).unflatten(1, (2, 4)).sum(2)
     torch.testing.assert_close(mu.grad, -worth)
+
+
+# ---------------------------------------------------------------------------------------- rows that see what is near
+
+
+@pytest.mark.parametrize("reach", [0, 4, 64])
+@pytest.mark.parametrize("pre_norm", [True, False])
+@pytest.mark.parametrize("gradients", [True, False])
+def test_open_rows_see_the_vips_and_what_is_near(reach: int, pre_norm: bool, gradients: bool) -> None:
+    host, (rows, vip_mask) = tiny_host(layers=3, pre_norm=pre_norm, distance=0.1), batch()
+    with torch.set_grad_enabled(gradients):
+        result = encode(host, rows, vip_mask, every_scale_open((4, 1), window_layers=0, reach=reach))
+    for element in range(3):
+        single, mask = alone(rows, vip_mask, element)
+        vip, place = mask[0] != 0, single.positions[0]
+        sees = vip[:, None] | vip | ((place[:, None] - place).abs() <= reach)
+        hidden = single.hidden
+        for index in range(3):
+            hidden = masked_layer(host, index, hidden, place, sees)
+        assert relative_error(result.hidden[element][rows.counts[element] > 0], hidden[0]) < 1e-12
+
+
+def test_closed_rows_are_near_by_the_mean_of_their_positions() -> None:
+    """Eight tokens, the first a VIP, the others in nodes of 4 (three tokens, then four), all closed."""
+    host, rows = tiny_host(layers=1), random_rows(1, 8)
+    vip_mask = torch.tensor([[1, 0, 0, 0, 0, 0, 0, 0]])
+    seen = {}
+    for reach in (3, 4):  # the means are at 2.5 and 6
+        config = VccConfig(scales=(4, 1), budget=(0,), window_layers=0, reach=reach)
+        seen[reach] = encode(host, rows, vip_mask, config).hidden
+    whole = encode(host, rows, vip_mask, VccConfig(scales=(4, 1), budget=(0,), window_layers=0)).hidden
+    assert relative_error(seen[4], whole) < 1e-12
+    assert relative_error(seen[3][:, :1], whole[:, :1]) < 1e-12  # the VIP sees both
+    assert relative_error(seen[3][:, 1:], whole[:, 1:]) > 1e-3
+
+
+def test_a_host_that_has_no_neighbours_says_so() -> None:
+    class Declared(Host):
+        num_layers = 1
+        training = False
+        layer = None  # type: ignore[assignment]
+
+        def score(self, index: int, vips: Rows, nodes: Rows) -> Tensor:
+            return torch.zeros(nodes.counts.shape)
+
+    with pytest.raises(UsageError, match="reach=9: Declared has no layer_near"):
+        encode(Declared(), *batch(), VccConfig(window_layers=0, reach=9))

@@ -116,6 +116,18 @@ VARIANTS: dict[str, Variant] = {
         vip_window="every",
         opening=0.5,
     ),
+    **{
+        f"vcc-near-{layers}": vcc(
+            f"{layers} of six layers on windows, every window sees the question, rows of a cut see the question and "
+            "what is at most 256 tokens away, means at a token's norm, opening is taught",
+            window_layers=layers,
+            mean_norm=True,
+            vip_window="every",
+            opening=0.5,
+            reach=256,
+        )
+        for layers in (1, 2, 3, 4)
+    },
     "vcc-half": vcc("half of the pretraining: the paper's 150k", steps=0.5),
     "vcc-more": vcc("twice the pretraining: the paper's VCC*", steps=2),
     "vcc-as-long": vcc("four times the steps of pretraining and of each task: Longformer's time", steps=4, tuning=4),

@@ -77,6 +77,11 @@ class VccConfig(Settings):
     gate_closed: Annotated[
         bool, "in training, scores of closed nodes get a gradient too, through the update of their rows"
     ] = False
+    reach: Annotated[
+        int | None,
+        "in compressed layers, rows further apart than this many tokens do not see each other, except VIPs, which see "
+        "all and are seen by all (None: everybody sees everybody, as in the paper)",
+    ] = None
 
     def __post_init__(self) -> None:
         # A configuration loaded from JSON has lists.
@@ -96,6 +101,8 @@ class VccConfig(Settings):
             require(len(self.scales) == 2, "scales", self.scales, "two scales if mass is given")
         for name in ("mean_norm", "gate_closed"):
             require(isinstance(getattr(self, name), bool), name, getattr(self, name), "True or False")
+        ok = self.reach is None or whole(self.reach, 0)
+        require(ok, "reach", self.reach, "None or a whole number of tokens, at least 0")
         ok = number(self.explore) and 0 <= self.explore <= 1
         require(ok, "explore", self.explore, "a probability, from 0 to 1")
         ok = self.dense_below == "auto" or whole(self.dense_below, 0)

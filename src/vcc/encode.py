@@ -47,6 +47,11 @@ class Host(Protocol):
         of any number. A host need not have it: only `vip_window="every"` uses it."""
         raise UsageError(f'vip_window="every": {type(self).__name__} has no layer_among')
 
+    def layer_near(self, index: int, rows: Rows, vips: int, reach: int) -> Tensor:
+        """Like `layer`, where rows further than `reach` tokens apart do not see each other. The first `vips` rows see
+        all and are seen by all. A host need not have it: only `VccConfig(reach=...)` uses it."""
+        raise UsageError(f"reach={reach}: {type(self).__name__} has no layer_near")
+
     @abstractmethod
     def score(self, index: int, vips: Rows, nodes: Rows) -> Tensor:
         """Return the attention of the VIPs to the nodes, with layer `index`'s queries and keys: (B, nodes)."""
@@ -190,7 +195,8 @@ def layer_step(host: Host, index: int, state: Compressed, config: VccConfig) -> 
     cut = choose_cut(state.tree, score, config.budget, explore, config.mass, config.gate_closed)
     chosen, tree = read_cut_and_pass_tree(state.tree, cut)
     seen = concat_rows(vips, chosen)  # S X, in the model's own precision
-    after = host.layer(index, at_token_norm(seen, vips) if config.mean_norm else seen)
+    given = at_token_norm(seen, vips) if config.mean_norm else seen
+    after = host.layer(index, given) if config.reach is None else host.layer_near(index, given, number, config.reach)
     # The update is the output minus the rounded input, so rounding to bf16 does not leak into the tree.
     update = after[:, number:].to(tree.means.dtype) - seen.hidden[:, number:].to(tree.means.dtype)
     if cut.closed_gates:

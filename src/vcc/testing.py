@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from vcc.config import VccConfig
 from vcc.core.cut import Cut
-from vcc.core.rows import Rows, log_counts, sum_dtype
+from vcc.core.rows import UNSEEN, Rows, log_counts, sum_dtype
 from vcc.core.score import vip_attention
 from vcc.core.tree import SegmentTree
 from vcc.encode import Host, encode
@@ -58,11 +58,18 @@ class TinyHost(nn.Module):
     def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
         return self.layer_among(index, rows, rows)
 
-    def layer_among(self, index: int, rows: Rows, keys: Rows) -> Tensor:
+    def layer_near(self, index: int, rows: Rows, vips: int, reach: int) -> Tensor:
+        later = torch.arange(len(rows)) >= vips
+        gap = (rows.positions[:, :, None] - rows.positions[:, None]).abs()
+        return self.layer_among(index, rows, rows, ~((gap > reach) & later & later[:, None]))
+
+    def layer_among(self, index: int, rows: Rows, keys: Rows, sees: Tensor | None = None) -> Tensor:
         x = rows.hidden
         q, (_, k, v) = self.project(index, x)[0], self.project(index, keys.hidden)
         logits = q @ k.mT * q.shape[-1] ** -0.5 + self.bias(rows, keys).to(q.dtype)
         logits = logits + log_counts(keys.counts, q.dtype)[:, None, None]
+        if sees is not None:
+            logits = logits.masked_fill(~sees[:, None], UNSEEN)
         x = x + self.out[index]((logits.softmax(-1) @ v).transpose(1, 2).flatten(2))
         if self.pre_norm:
             return x + self.down[index](F.gelu(self.up[index](self.norm2[index](x))))

@@ -20,8 +20,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "mean_norm": {"mean_norm": True},
     "mass": {"scales": (8, 1), "budget": (4,), "mass": 0.6},
     "gate_closed": {"gate_closed": True},
+    "reach": {"reach": 9},
     "all": {
         "scales": (8, 1), "budget": (4,), "mass": 0.6, "mean_norm": True, "vip_window": "every", "gate_closed": True,
+        "reach": 9,
     },
 }  # fmt: skip
 
@@ -72,6 +74,36 @@ def test_means_at_a_tokens_norm_leave_an_open_model_exact(family: str) -> None:
     with torch.no_grad():
         expected, actual = model(**batch.inputs(family)), wrapped(**batch.arguments(family))
     assert difference(encoded(actual), encoded(expected), batch.real) < 1e-12
+
+
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "modernbert"])
+def test_a_reach_over_everything_leaves_an_open_model_exact(family: str) -> None:
+    model, batch = build(family), ragged()
+    wrapped = vcc.wrap(model, replace(OPEN, reach=batch.real.shape[1]))
+    with torch.no_grad():
+        expected, actual = model(**batch.inputs(family)), wrapped(**batch.arguments(family))
+    assert difference(encoded(actual), encoded(expected), batch.real) < 1e-12
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta-prelayernorm"])
+def test_a_reach_is_a_mask_of_the_untouched_model(family: str) -> None:
+    """Hugging Face's model with a mask of who sees whom."""
+    model, batch = build(family), ragged()
+    wrapped = vcc.wrap(model, replace(OPEN, reach=5))
+    with torch.no_grad():
+        actual = encoded(wrapped(**batch.arguments(family)))
+        vip, real = (batch.vips * batch.real).bool(), batch.real.bool()
+        place = torch.arange(real.shape[1])
+        near = (place[:, None] - place).abs() <= 5
+        sees = (vip[:, :, None] | vip[:, None] | near) & real[:, None]
+        sees = sees | ~sees.any(2, keepdim=True)  # padding sees anything, so that no softmax is empty
+        bias = torch.zeros(sees.shape, dtype=actual.dtype).masked_fill(~sees, -torch.inf)[:, None]
+        hidden = wrapped.host.embed(batch.inputs(family), None)
+        for layer in model.encoder.layer:
+            found = layer(hidden, attention_mask=bias)
+            hidden = found if isinstance(found, torch.Tensor) else found[0]
+        expected = model.LayerNorm(hidden) if family == "roberta-prelayernorm" else hidden
+    assert difference(actual, expected, batch.real) < 1e-12
 
 
 def compiled(model: Any, monkeypatch: pytest.MonkeyPatch) -> Any:

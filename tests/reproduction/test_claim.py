@@ -40,7 +40,9 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> SmallLayout:
     return made
 
 
-@pytest.mark.parametrize("name", ["vcc-all", "longformer-pre", pytest.param("vcc-pre-all", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["vcc-all", "vcc-near-1", "longformer-pre", pytest.param("vcc-pre-all", marks=pytest.mark.slow)]
+)
 def test_every_model_goes_from_the_reader_to_scores(layout: SmallLayout, name: str) -> None:
     jobs.time_alone(layout, [{"name": name, "setting": "own", "options": {}}])
     jobs.tune(layout, name, "squad_haystack")

@@ -14,7 +14,7 @@ def attend_reference(q: Tensor, k: Tensor, v: Tensor, rows: Rows, scoring: Scori
     distance = scoring.distances(rows)
     bias = log_counts(rows.counts, dtype)[:, None]  # (B, 1, r)
     if scoring.window is not None:
-        bias = local_bias(bias[:, 0], distance, scoring.window)  # (B, r, r)
+        bias = local_bias(bias[:, 0], distance, scoring.window, scoring.first)  # (B, r, r)
     scores = scoring.scale_of(q) * q.to(dtype) @ k.to(dtype).mT + bias[:, None]
     if scoring.relative is not None:
         table, bucket = scoring.relative.table.to(dtype), scoring.relative.buckets(distance).long()

@@ -101,6 +101,7 @@ class Scoring:
     scale: float | None = None  # of the products; None: 1 / sqrt(d)
     relative: RelativeBias | None = None
     window: int | None = None  # rows further apart than this do not see each other; None: all do
+    first: int = 0  # so many rows, the first ones, see all rows and are seen by all, whatever the window
     consecutive: bool = False  # the rows are neighbouring tokens: distances are differences of indices
     dropout: float = 0.0  # of the probabilities
     bias: Tensor | None = None  # (B or 1, H, r, r), added as it is, where the bias depends on more than distances
@@ -108,6 +109,8 @@ class Scoring:
     def __post_init__(self) -> None:
         if self.window is not None and self.window < 0:
             raise ValueError(f"window is {self.window}; it must be at least 0")
+        if self.first < 0:
+            raise ValueError(f"first is {self.first}; it must be at least 0")
 
     def scale_of(self, q: Tensor) -> float:
         return q.shape[-1] ** -0.5 if self.scale is None else self.scale
@@ -123,9 +126,10 @@ def distances(queries: Tensor, keys: Tensor) -> Tensor:
     return keys.float()[:, None, :] - queries.float()[:, :, None]
 
 
-def local_bias(bias: Tensor, distance: Tensor, window: int) -> Tensor:
-    """The bias per key (B, r) where the distance (B or 1, r, r) is at most `window`, else UNSEEN: (B, r, r). A padding
-    row sees itself, so every row sees something."""
+def local_bias(bias: Tensor, distance: Tensor, window: int, first: int = 0) -> Tensor:
+    """The bias per key (B, r) where the distance (B or 1, r, r) is at most `window` or one of the two is among the
+    `first` rows, else UNSEEN: (B, r, r). A padding row sees itself, so every row sees something."""
     itself = torch.eye(bias.shape[1], dtype=torch.bool, device=bias.device)
     seen = torch.where(itself, bias[:, None].clamp(min=0), bias[:, None])
-    return seen.masked_fill(distance.abs() > window, UNSEEN)
+    later = torch.arange(bias.shape[1], device=bias.device) >= first
+    return seen.masked_fill((distance.abs() > window) & later & later[:, None], UNSEEN)

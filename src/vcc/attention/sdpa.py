@@ -27,7 +27,7 @@ def attend_sdpa(q: Tensor, k: Tensor, v: Tensor, rows: Rows, scoring: Scoring) -
         given = scoring.bias.to(mask_dtype)
         matrix = given if matrix is None else matrix + given
     if scoring.window is not None:
-        local = local_bias(bias, scoring.distances(rows), scoring.window)[:, None].to(mask_dtype)
+        local = local_bias(bias, scoring.distances(rows), scoring.window, scoring.first)[:, None].to(mask_dtype)
         matrix = local if matrix is None else matrix + local
         return F.scaled_dot_product_attention(q, k, v, matrix, dropout, scale=scale)
     if matrix is None and dropout == 0.0 and cudnn_masks(q):

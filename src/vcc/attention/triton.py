@@ -26,6 +26,7 @@ def attend_triton(q: Tensor, k: Tensor, v: Tensor, rows: Rows, scoring: Scoring)
         scale=scoring.scale_of(q),
         starts=() if relative is None else relative.starts,
         window=scoring.window,
+        first=scoring.first,
         consecutive=scoring.consecutive,
         dropout=scoring.dropout,
     )

@@ -73,6 +73,8 @@ def assert_close(case: Case, dtype: torch.dtype, **options) -> None:
         {"window": 40},
         {"table": True, "window": 40},
         {"window": 20, "consecutive": True},
+        {"window": 40, "first": 3},
+        {"table": True, "window": 40, "first": 40},
     ],
     ids=lambda options: "-".join(options) or "plain",
 )
@@ -164,7 +166,7 @@ def test_the_operation_is_what_torch_believes_it_is(device):
     keys[:, 20:] = float("-inf")
     q, k, v, table = (part.detach().requires_grad_() for part in (case.q, case.k, case.v, case.table))
     starts = list(RelativeBias(table).starts)
-    call = (q, k, v, keys, case.rows.positions, table, None, 0.25, starts, -1, False, 0.0)
+    call = (q, k, v, keys, case.rows.positions, table, None, 0.25, starts, -1, 0, False, 0.0)
     torch.library.opcheck(module._attention, call, rtol=1e-4, atol=1e-5)
 
 

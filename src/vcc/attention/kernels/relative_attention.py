@@ -62,6 +62,7 @@ class Bias:
     scale: float
     starts: tuple[int, ...]
     window: int  # -1: none
+    first: int  # rows that the window does not hide from any other, nor any other from them
     consecutive: bool
     dropout: float
 
@@ -87,10 +88,10 @@ class Bias:
             "FAR": self.far,
         }
 
-    def numbers(self) -> tuple[float, Tensor, int, float]:
-        """window, seed, the hash below which a probability is dropped, and the factor of those that are kept."""
+    def numbers(self) -> tuple[float, int, Tensor, int, float]:
+        """window, first, seed, the hash below which a probability is dropped, and the factor of those that are kept."""
         seed = self.keys if self.seed is None else self.seed  # any pointer: it is not read
-        return float(self.window), seed, int(self.dropout * 2**32), 1 / (1 - self.dropout)
+        return float(self.window), self.first, seed, int(self.dropout * 2**32), 1 / (1 - self.dropout)
 
 
 @dataclass(frozen=True)
@@ -253,13 +254,13 @@ def backward(
 # ------------------------------------------------------------------------------------------- as one operation of torch
 
 _BIAS = (
-    "Tensor keys, Tensor positions, Tensor? table, Tensor? seed, float scale, int[] starts, int window, "
+    "Tensor keys, Tensor positions, Tensor? table, Tensor? seed, float scale, int[] starts, int window, int first, "
     "bool consecutive, float dropout"
 )
 
 
-def _bias(keys, positions, table, seed, scale, starts, window, consecutive, dropout) -> Bias:
-    return Bias(keys, positions, table, seed, scale, tuple(starts), window, consecutive, dropout)
+def _bias(keys, positions, table, seed, scale, starts, window, first, consecutive, dropout) -> Bias:
+    return Bias(keys, positions, table, seed, scale, tuple(starts), window, first, consecutive, dropout)
 
 
 @torch.library.custom_op(
@@ -300,7 +301,7 @@ def _gradients(ctx, grad, _):
     *saved, table, seed = ctx.saved_tensors
     table_grad = table is not None and ctx.needs_input_grad[5]
     dq, dk, dv, dtable = _attention_backward(grad, *saved, table, seed, *ctx.rest, table_grad)
-    return dq, dk, dv, None, None, dtable.to(table.dtype) if table_grad else None, *[None] * 6
+    return dq, dk, dv, None, None, dtable.to(table.dtype) if table_grad else None, *[None] * 7
 
 
 _attention.register_autograd(_gradients, setup_context=_remember)
@@ -317,17 +318,19 @@ def relative_attention(
     scale: float,
     starts: tuple[int, ...] = (),
     window: int | None = None,
+    first: int = 0,
     consecutive: bool = False,
     dropout: float = 0.0,
 ) -> Tensor:
     """q, k, v (B, H, r, d), a bias per key and positions (B, r) in float32, table (buckets, H) -> (B, H, r, d).
 
     `starts[i]` is the first distance of bucket i + 1 to the left; the buckets to the right follow in the same order.
-    `window`: keys further away are masked. `consecutive`: the distance is that of the rows' indices.
+    `window`: keys further away are masked, but neither for the `first` rows nor these for others. `consecutive`: the
+    distance is that of the rows' indices.
     """
     keys = F.pad(keys * LOG2E, (0, -keys.shape[1] % EDGE), value=float("-inf"))
     seed = torch.randint(2**62, (1,), device=q.device) if dropout else None
-    rest = (keys, positions.contiguous(), table, seed, scale, list(starts), -1 if window is None else window)
+    rest = (keys, positions.contiguous(), table, seed, scale, list(starts), -1 if window is None else window, first)
     if torch.is_grad_enabled() or torch.compiler.is_compiling():
         return _attention(q, k, v, *rest, consecutive, dropout)[0]
     # Calling an operation of torch takes longer than many of these kernels run; without gradients it is not needed.

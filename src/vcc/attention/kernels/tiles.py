@@ -21,7 +21,7 @@ LOG2E = tl.constexpr(1.4426950408889634)
 HIDDEN = tl.constexpr(-1e30)  # the score of a key outside the window; finite, so that an all-hidden tile has no NaN
 
 # Arguments that differ from input to input: else a kernel would be compiled anew where one is 1 or divides by 16.
-LENGTHS = ("B", "H", "r", "grains", "bound_programs", "shares", "splits", "first_share", "threshold")
+LENGTHS = ("B", "H", "r", "grains", "bound_programs", "shares", "splits", "first_share", "threshold", "first")
 
 # ---------------------------------------------------------------------------------------------------------- tile parts
 
@@ -107,7 +107,7 @@ def _span(
 
 @triton.jit
 def _scores(
-    qk, factor, key_bias, position_base, q_start, k_start, r, low, high, centre, left, right, window,
+    qk, factor, key_bias, position_base, q_start, k_start, r, low, high, centre, left, right, window, first,
     M: tl.constexpr, N: tl.constexpr, TURNED: tl.constexpr, HAS_TABLE: tl.constexpr, HAS_WINDOW: tl.constexpr,
     CONSECUTIVE: tl.constexpr, FAR: tl.constexpr, ASM: tl.constexpr,
 ):  # fmt: skip
@@ -132,8 +132,19 @@ def _scores(
         s += _look_up(centre, index, ASM)
     if HAS_WINDOW:
         distance = _distance(position_base, q_start, k_start, r, M, N, TURNED, CONSECUTIVE)
-        s = tl.where(tl.abs(distance) <= window, s, HIDDEN)
+        s = tl.where((tl.abs(distance) <= window) | _either_first(q_start, k_start, first, M, N, TURNED), s, HIDDEN)
     return s
+
+
+@triton.jit
+def _either_first(q_start, k_start, first, M: tl.constexpr, N: tl.constexpr, TURNED: tl.constexpr):
+    """Where the query or the key of a tile is one of the first rows, which see all and are seen by all."""
+    q_row = q_start + tl.arange(0, M)
+    k_row = k_start + tl.arange(0, N)
+    if TURNED:
+        return tl.minimum(k_row[:, None], q_row[None, :]) < first
+    else:
+        return tl.minimum(k_row[None, :], q_row[:, None]) < first
 
 
 @triton.jit
@@ -225,7 +236,7 @@ def _prepare_kernel(
 @triton.jit
 def _forward_tile(
     acc, total, top, q, start, k_base, v_base, k_stride, v_stride, bias_base, position_base, low, high, q_start,
-    centre, left, right, r, factor, window, seed, pair, threshold, keep_scale,
+    centre, left, right, r, factor, window, first, seed, pair, threshold, keep_scale,
     D: tl.constexpr, PADDED: tl.constexpr, M: tl.constexpr, N: tl.constexpr, HAS_TABLE: tl.constexpr,
     HAS_WINDOW: tl.constexpr,
     CONSECUTIVE: tl.constexpr, FAR: tl.constexpr, HAS_DROPOUT: tl.constexpr, PRECISION: tl.constexpr, ASM: tl.constexpr,
@@ -235,7 +246,7 @@ def _forward_tile(
     qk = tl.dot(q, tl.trans(k), input_precision=PRECISION)
     s = _scores(
         qk, factor, _numbers(bias_base, start, N)[None, :], position_base, q_start, start, r, low, high,
-        centre, left, right, window, M, N, False, HAS_TABLE, HAS_WINDOW, CONSECUTIVE, FAR, ASM,
+        centre, left, right, window, first, M, N, False, HAS_TABLE, HAS_WINDOW, CONSECUTIVE, FAR, ASM,
     )  # fmt: skip
     new_top = tl.maximum(top, tl.max(s, 1))
     p = tl.exp2(s - new_top[:, None])
@@ -255,7 +266,7 @@ def _forward_tile(
 def _forward_kernel(
     Q, K, V, KeyBias, Positions, Bounds, Biases, Out, Lse,
     q_sb, q_sh, q_sr, k_sb, k_sh, k_sr, v_sb, v_sh, v_sr, o_sb, o_sh, o_sr, H, r, padded_r, grains,
-    factor, window, Seed, threshold, keep_scale,
+    factor, window, first, Seed, threshold, keep_scale,
     D: tl.constexpr, PADDED: tl.constexpr, M: tl.constexpr, N: tl.constexpr, GRAIN: tl.constexpr, EDGE: tl.constexpr,
     HAS_TABLE: tl.constexpr, HAS_WINDOW: tl.constexpr, CONSECUTIVE: tl.constexpr, FAR: tl.constexpr,
     REACH: tl.constexpr, HAS_DROPOUT: tl.constexpr, PRECISION: tl.constexpr, ASM: tl.constexpr,
@@ -290,10 +301,10 @@ def _forward_kernel(
         k_low, k_high = _span(bounds_base, n, N, GRAIN, CONSECUTIVE or not RELATIVE, ASM)
         low = k_low - q_high
         high = k_high - q_low
-        if not HAS_WINDOW or ((low <= window) & (high >= -window)):
+        if not HAS_WINDOW or (((low <= window) & (high >= -window)) | (m < first) | (n < first)):
             acc, total, top = _forward_tile(
                 acc, total, top, q, n, k_base, v_base, k_sr, v_sr, bias_base, position_base, low, high, m,
-                centre, left, right, r, factor, window, seed, pair, threshold, keep_scale,
+                centre, left, right, r, factor, window, first, seed, pair, threshold, keep_scale,
                 D, PADDED, M, N, HAS_TABLE, HAS_WINDOW, CONSECUTIVE, FAR, HAS_DROPOUT, PRECISION, ASM,
             )  # fmt: skip
     _store(Out + b * o_sb + h * o_sh, m, o_sr, r, acc * (keep_scale / total)[:, None], M, D, PADDED)
@@ -304,7 +315,7 @@ def _forward_kernel(
 
 @triton.jit
 def _score_gradient(
-    q, k, v, grad, lse, delta, key_bias, position_base, m, n, low, high, centre, left, right, r, factor, window,
+    q, k, v, grad, lse, delta, key_bias, position_base, m, n, low, high, centre, left, right, r, factor, window, first,
     seed, pair, threshold, keep_scale,
     M: tl.constexpr, N: tl.constexpr, HAS_TABLE: tl.constexpr, HAS_WINDOW: tl.constexpr, CONSECUTIVE: tl.constexpr,
     FAR: tl.constexpr, HAS_DROPOUT: tl.constexpr, PRECISION: tl.constexpr, ASM: tl.constexpr,
@@ -313,7 +324,7 @@ def _score_gradient(
     qk = tl.dot(q, tl.trans(k), input_precision=PRECISION)
     dp = tl.dot(grad, tl.trans(v), input_precision=PRECISION)
     s = _scores(
-        qk, factor, key_bias[None, :], position_base, m, n, r, low, high, centre, left, right, window,
+        qk, factor, key_bias[None, :], position_base, m, n, r, low, high, centre, left, right, window, first,
         M, N, False, HAS_TABLE, HAS_WINDOW, CONSECUTIVE, FAR, ASM,
     )  # fmt: skip
     if HAS_DROPOUT:
@@ -326,7 +337,7 @@ def _score_gradient(
 @triton.jit
 def _query_tile(
     dq, far_left, far_right, q, grad, lse, delta, n, k_base, v_base, k_stride, v_stride, bias_base, position_base,
-    low, high, m, centre, left, right, r, factor, window, seed, pair, threshold, keep_scale,
+    low, high, m, centre, left, right, r, factor, window, first, seed, pair, threshold, keep_scale,
     D: tl.constexpr, PADDED: tl.constexpr, M: tl.constexpr, N: tl.constexpr, HAS_TABLE: tl.constexpr,
     HAS_WINDOW: tl.constexpr, CONSECUTIVE: tl.constexpr, FAR: tl.constexpr, TABLE_GRAD: tl.constexpr,
     HAS_DROPOUT: tl.constexpr, PRECISION: tl.constexpr, ASM: tl.constexpr,
@@ -336,7 +347,7 @@ def _query_tile(
     v = _tile(v_base, n, v_stride, r, N, D, PADDED)
     ds = _score_gradient(
         q, k, v, grad, lse, delta, _numbers(bias_base, n, N), position_base, m, n, low, high, centre, left, right, r,
-        factor, window, seed, pair, threshold, keep_scale,
+        factor, window, first, seed, pair, threshold, keep_scale,
         M, N, HAS_TABLE, HAS_WINDOW, CONSECUTIVE, FAR, HAS_DROPOUT, PRECISION, ASM,
     )  # fmt: skip
     if TABLE_GRAD:
@@ -351,7 +362,7 @@ def _query_tile(
 def _query_kernel(
     Q, K, V, KeyBias, Positions, Bounds, Biases, Out, Grad, Lse, Delta, DQ, Partial,
     q_sb, q_sh, q_sr, k_sb, k_sh, k_sr, v_sb, v_sh, v_sr, o_sb, o_sh, o_sr, g_sb, g_sh, g_sr, d_sb, d_sh, d_sr,
-    H, r, padded_r, grains, shares, factor, scale, window, Seed, threshold, keep_scale,
+    H, r, padded_r, grains, shares, factor, scale, window, first, Seed, threshold, keep_scale,
     D: tl.constexpr, PADDED: tl.constexpr, M: tl.constexpr, N: tl.constexpr, GRAIN: tl.constexpr, EDGE: tl.constexpr,
     HAS_TABLE: tl.constexpr, HAS_WINDOW: tl.constexpr, CONSECUTIVE: tl.constexpr, FAR: tl.constexpr,
     REACH: tl.constexpr, BUCKETS: tl.constexpr, TABLE_GRAD: tl.constexpr,
@@ -394,10 +405,10 @@ def _query_kernel(
         k_low, k_high = _span(bounds_base, n, N, GRAIN, CONSECUTIVE or not RELATIVE, ASM)
         low = k_low - q_high
         high = k_high - q_low
-        if not HAS_WINDOW or ((low <= window) & (high >= -window)):
+        if not HAS_WINDOW or (((low <= window) & (high >= -window)) | (m < first) | (n < first)):
             dq, far_left, far_right = _query_tile(
                 dq, far_left, far_right, q, grad, lse, delta, n, k_base, v_base, k_sr, v_sr, bias_base, position_base,
-                low, high, m, centre, left, right, r, factor, window, seed, pair, threshold, keep_scale,
+                low, high, m, centre, left, right, r, factor, window, first, seed, pair, threshold, keep_scale,
                 D, PADDED, M, N, HAS_TABLE, HAS_WINDOW, CONSECUTIVE, FAR, TABLE_GRAD, HAS_DROPOUT, PRECISION, ASM,
             )  # fmt: skip
     _store(DQ + b * d_sb + h * d_sh, m, d_sr, r, dq * scale, M, D, PADDED)
@@ -410,7 +421,7 @@ def _query_kernel(
 @triton.jit
 def _key_tile(
     dk, dv, k, v, start, q_base, g_base, q_stride, g_stride, lse_base, delta_base, position_base, low, high,
-    k_start, key_bias, centre, left, right, r, factor, window, seed, pair, threshold, keep_scale,
+    k_start, key_bias, centre, left, right, r, factor, window, first, seed, pair, threshold, keep_scale,
     D: tl.constexpr, PADDED: tl.constexpr, M: tl.constexpr, N: tl.constexpr, HAS_TABLE: tl.constexpr,
     HAS_WINDOW: tl.constexpr,
     CONSECUTIVE: tl.constexpr, FAR: tl.constexpr, HAS_DROPOUT: tl.constexpr, PRECISION: tl.constexpr, ASM: tl.constexpr,
@@ -420,7 +431,7 @@ def _key_tile(
     q = _tile(q_base, start, q_stride, r, M, D, PADDED)
     qk = tl.dot(k, tl.trans(q), input_precision=PRECISION)
     s = _scores(
-        qk, factor, key_bias[:, None], position_base, start, k_start, r, low, high, centre, left, right, window,
+        qk, factor, key_bias[:, None], position_base, start, k_start, r, low, high, centre, left, right, window, first,
         M, N, True, HAS_TABLE, HAS_WINDOW, CONSECUTIVE, FAR, ASM,
     )  # fmt: skip
     lse = _numbers(lse_base, start, M)
@@ -444,7 +455,7 @@ def _key_tile(
 def _key_kernel(
     Q, K, V, KeyBias, Positions, Bounds, Biases, Grad, Lse, Delta, DK, DV,
     q_sb, q_sh, q_sr, k_sb, k_sh, k_sr, v_sb, v_sh, v_sr, g_sb, g_sh, g_sr, d_sb, d_sh, d_sr, H, r, padded_r, grains,
-    factor, scale, window, Seed, threshold, keep_scale,
+    factor, scale, window, first, Seed, threshold, keep_scale,
     D: tl.constexpr, PADDED: tl.constexpr, M: tl.constexpr, N: tl.constexpr, GRAIN: tl.constexpr,
     HAS_TABLE: tl.constexpr, HAS_WINDOW: tl.constexpr, CONSECUTIVE: tl.constexpr, FAR: tl.constexpr,
     REACH: tl.constexpr, HAS_DROPOUT: tl.constexpr, PRECISION: tl.constexpr, ASM: tl.constexpr,
@@ -481,10 +492,10 @@ def _key_kernel(
         q_low, q_high = _span(bounds_base, m, M, GRAIN, CONSECUTIVE or not RELATIVE, ASM)
         low = k_low - q_high
         high = k_high - q_low
-        if not HAS_WINDOW or ((low <= window) & (high >= -window)):
+        if not HAS_WINDOW or (((low <= window) & (high >= -window)) | (m < first) | (n < first)):
             dk, dv = _key_tile(
                 dk, dv, k, v, m, q_base, g_base, q_sr, g_sr, lse_base, delta_base, position_base, low, high,
-                n, key_bias, centre, left, right, r, factor, window, seed, pair, threshold, keep_scale,
+                n, key_bias, centre, left, right, r, factor, window, first, seed, pair, threshold, keep_scale,
                 D, PADDED, M, N, HAS_TABLE, HAS_WINDOW, CONSECUTIVE, FAR, HAS_DROPOUT, PRECISION, ASM,
             )  # fmt: skip
     _store(DK + b * d_sb + h * d_sh, n, d_sr, r, dk * scale, N, D, PADDED)
@@ -495,7 +506,7 @@ def _key_kernel(
 def _near_kernel(
     Q, K, V, KeyBias, Positions, Bounds, Biases, Edges, Grad, Lse, Delta, Partial,
     q_sb, q_sh, q_sr, k_sb, k_sh, k_sr, v_sb, v_sh, v_sr, g_sb, g_sh, g_sr, H, r, padded_r, grains, splits,
-    first_share, shares, factor, window, Seed, threshold, keep_scale,
+    first_share, shares, factor, window, first, Seed, threshold, keep_scale,
     D: tl.constexpr, PADDED: tl.constexpr, M: tl.constexpr, N: tl.constexpr, GRAIN: tl.constexpr,
     HAS_WINDOW: tl.constexpr, FAR: tl.constexpr, REACH: tl.constexpr, BUCKETS: tl.constexpr,
     HAS_DROPOUT: tl.constexpr, PRECISION: tl.constexpr, ASM: tl.constexpr,
@@ -520,7 +531,7 @@ def _near_kernel(
         high = k_high - q_low
         near = (low < FAR - 0.5) & (high > 0.5 - FAR)
         if HAS_WINDOW:
-            near = near & (low <= window) & (high >= -window)
+            near = near & (((low <= window) & (high >= -window)) | (m < first) | (n < first))
         if near:
             q = _tile(Q + b * q_sb + h * q_sh, m, q_sr, r, M, D, PADDED)
             k = _tile(K + b * k_sb + h * k_sh, n, k_sr, r, N, D, PADDED)
@@ -530,8 +541,8 @@ def _near_kernel(
             delta = _numbers(Delta + tl.cast(pair, tl.int64) * padded_r, m, M)
             ds = _score_gradient(
                 q, k, v, grad, lse, delta, _numbers(KeyBias + b * padded_r, n, N), position_base, m, n, low, high,
-                Biases + h * (2 * REACH + 1) + REACH, 0.0, 0.0, r, factor, window, seed, pair, threshold, keep_scale,
-                M, N, True, HAS_WINDOW, False, FAR, HAS_DROPOUT, PRECISION, ASM,
+                Biases + h * (2 * REACH + 1) + REACH, 0.0, 0.0, r, factor, window, first, seed, pair, threshold,
+                keep_scale, M, N, True, HAS_WINDOW, False, FAR, HAS_DROPOUT, PRECISION, ASM,
             )  # fmt: skip
             distance = _distance(position_base, m, n, r, M, N, False, False)
             sums += _sums_beyond(ds, distance, low, high, Edges, BUCKETS)
@@ -543,7 +554,7 @@ def _near_kernel(
 def _neighbour_kernel(
     Q, K, V, KeyBias, Biases, Edges, Grad, Lse, Delta, Partial,
     q_sb, q_sh, q_sr, k_sb, k_sh, k_sr, v_sb, v_sh, v_sr, g_sb, g_sh, g_sr, B, H, r, padded_r, splits, first_share,
-    shares, factor, window, Seed, threshold, keep_scale,
+    shares, factor, window, first, Seed, threshold, keep_scale,
     D: tl.constexpr, PADDED: tl.constexpr, M: tl.constexpr, N: tl.constexpr, NEAR: tl.constexpr,
     HAS_WINDOW: tl.constexpr, FAR: tl.constexpr, REACH: tl.constexpr, BUCKETS: tl.constexpr,
     HAS_DROPOUT: tl.constexpr, PRECISION: tl.constexpr, ASM: tl.constexpr,
@@ -575,8 +586,8 @@ def _neighbour_kernel(
             delta = _numbers(Delta + pair * padded_r, m, M)
             acc += _score_gradient(
                 q, k, v, grad, lse, delta, _numbers(KeyBias + b * padded_r, n, N), 0, m, n, low, high,
-                Biases + h * (2 * REACH + 1) + REACH, 0.0, 0.0, r, factor, window, seed, pair, threshold, keep_scale,
-                M, N, True, HAS_WINDOW, True, FAR, HAS_DROPOUT, PRECISION, ASM,
+                Biases + h * (2 * REACH + 1) + REACH, 0.0, 0.0, r, factor, window, first, seed, pair, threshold,
+                keep_scale, M, N, True, HAS_WINDOW, True, FAR, HAS_DROPOUT, PRECISION, ASM,
             )  # fmt: skip
         sums = _sums_beyond(acc, _distance(0, m, n, r, M, N, False, True), low, high, Edges, BUCKETS)
     at = h * shares + first_share + (tile * NEAR + j) * splits + split

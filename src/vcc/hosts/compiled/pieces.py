@@ -43,6 +43,9 @@ class OneLayer(Host):
     def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
         return self.host.run_layer(self.module, rows, consecutive)
 
+    def layer_near(self, index: int, rows: Rows, vips: int, reach: int) -> Tensor:
+        return self.host.run_layer_near(self.module, rows, vips, reach)
+
     def layer_among(self, index: int, rows: Rows, keys: Rows) -> Tensor:
         return self.host.run_layer_among(self.module, rows, keys)
 

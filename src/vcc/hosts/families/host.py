@@ -122,13 +122,20 @@ class FamilyHost(Host):
     def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
         return self.run_layer(self.layers[index], rows, consecutive)
 
+    def layer_near(self, index: int, rows: Rows, vips: int, reach: int) -> Tensor:
+        return self.run_layer_near(self.layers[index], rows, vips, reach)
+
     def layer_among(self, index: int, rows: Rows, keys: Rows) -> Tensor:
         return self.run_layer_among(self.layers[index], rows, keys)
 
     def score(self, index: int, vips: Rows, nodes: Rows) -> Tensor:
         return self.run_score(self.layers[index], vips, nodes)
 
-    def run_layer(self, layer: Any, rows: Rows, consecutive: bool) -> Tensor:
+    def run_layer_near(self, layer: Any, rows: Rows, vips: int, reach: int) -> Tensor:
+        return self.run_layer(layer, rows, False, Scoring(window=reach, first=vips))
+
+    def run_layer(self, layer: Any, rows: Rows, consecutive: bool, near: Scoring | None = None) -> Tensor:
+        """`near`: who sees whom, in layers without a window of their own."""
         if self.training and self.layer_drop and float(torch.rand([])) < self.layer_drop:
             return rows.hidden
 
@@ -138,7 +145,9 @@ class FamilyHost(Host):
             q, k, v = (split_heads(project(seen), parts.head_size) for project in (parts.query, parts.key, parts.value))
             relative = None if parts.relative is None else parts.relative(hidden.device)
             dropout = parts.dropout if self.training else 0.0
-            scoring = Scoring(parts.scale, relative, parts.window, consecutive, dropout)
+            scoring = Scoring(parts.scale, relative, parts.window, consecutive=consecutive, dropout=dropout)
+            if near is not None and parts.window is None:
+                scoring = replace(scoring, window=near.window, first=near.first)
             if parts.bias is not None:
                 places = torch.arange(len(rows), device=hidden.device)[None] if consecutive else rows.positions
                 scoring = replace(scoring, bias=parts.bias(q, k, places, places))
