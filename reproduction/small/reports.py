@@ -7,7 +7,7 @@ from typing import Any
 
 from reproduction.experiment import Workspace
 from reproduction.report import Picture, Point, ReportTable, interval
-from reproduction.small.layout import CURVE, OWN
+from reproduction.small.layout import CURVE, HIDDEN, OWN
 from reproduction.small.settings import Small
 from reproduction.small.small_tasks import FACT_F1, small_task
 from reproduction.small.steps import Setting
@@ -124,12 +124,12 @@ def by_time(at: Workspace, models: Sequence[str]) -> Picture:
         found, took = accuracy(at, model, task), times(at, model)
         ms = took.get("training_gpu_ms_each") or took.get("training_ms_each")
         if found and ms:
-            points.append(
-                Point(model, ms, found[name], found.get(f"{name}_low"), found.get(f"{name}_high"), label=model)
-            )
+            low, high = found.get(f"{name}_low"), found.get(f"{name}_high")
+            points.append(Point(VARIANTS[model].label or model, ms, found[name], low, high))
     spent = f", {at.small.tune_seconds:g} GPU seconds of training" if at.small.tune_seconds else ""
-    title = f"{task}, {at.small.length:,} tokens{spent}"
-    return Picture(title, "training ms per sequence", f"{name}, %", tuple(points))
+    what = "Paragraphs hidden in" if task == HIDDEN else f"{task},"
+    title = f"{what} {at.small.length:,} tokens{spent}"
+    return Picture(title, "GPU time of a training step, ms per sequence", f"{name}, %", tuple(points))
 
 
 def perplexities(at: Workspace, models: Sequence[str]) -> Picture:

@@ -40,6 +40,7 @@ class Variant:
     start: str = START  # the common checkpoint
     closing: float = 0.0  # share of the training on tasks over which the budget closes
     opening: float = 0.0  # weight of the loss that teaches what to open
+    label: str = ""  # in pictures, where its name says too little
 
     def pretrain_steps(self, everybody: int) -> int:
         return round(everybody * self.steps)
@@ -62,19 +63,25 @@ def vcc(
     start: str = START,
     closing: float = 0.0,
     opening: float = 0.0,
+    label: str = "",
     **changed: Any,
 ) -> Variant:
     both = {name: value for name, value in changed.items() if name != "budget"}
     return Variant(
-        "vcc", {**MASKING, **both}, {**ANSWERING, **changed}, steps, tuning, told, start, closing, opening
+        "vcc", {**MASKING, **both}, {**ANSWERING, **changed}, steps, tuning, told, start, closing, opening, label
     )  # fmt: skip
 
 
 VARIANTS: dict[str, Variant] = {
-    "vcc": vcc("the paper's setting: a third of the layers on windows, opened by attention, k = 16, h = 70"),
+    "vcc": vcc(
+        "the paper's setting: a third of the layers on windows, opened by attention, k = 16, h = 70",
+        label="VCC, the paper's setting",
+    ),
     "dense-512": Variant("dense-512", told="full attention, the first tokens only"),
-    "dense": Variant("dense", told="full attention, positions repeated"),
-    "longformer": Variant("longformer", told="window 512, the question global; FlexAttention on a GPU"),
+    "dense": Variant("dense", told="full attention, positions repeated", label="dense attention"),
+    "longformer": Variant(
+        "longformer", told="window 512, the question global; FlexAttention on a GPU", label="Longformer"
+    ),
     "bigbird": Variant("bigbird", told="blocks of 64, window 3, random 3"),
     "mra": Variant("mra", told="blocks of 32, 8 per row"),
     "longformer-hf": Variant("longformer", {"flex": False}, {"flex": False}, told="the same, Hugging Face's chunks"),
@@ -115,6 +122,7 @@ VARIANTS: dict[str, Variant] = {
         mean_norm=True,
         vip_window="every",
         opening=0.5,
+        label="VCC, question in 4 window layers",
     ),
     **{
         f"vcc-near-{layers}": vcc(
@@ -125,6 +133,7 @@ VARIANTS: dict[str, Variant] = {
             vip_window="every",
             opening=0.5,
             reach=256,
+            label=f"VCC, near rows, {layers} window layer{'s' if layers > 1 else ''}",
         )
         for layers in (1, 2, 3, 4)
     },
