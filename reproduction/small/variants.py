@@ -66,10 +66,27 @@ def vcc(
     label: str = "",
     **changed: Any,
 ) -> Variant:
-    both = {name: value for name, value in changed.items() if name != "budget"}
+    # a budget goes with its scales; one for answers alone is not that of masked words
+    both = {name: value for name, value in changed.items() if name != "budget" or "scales" in changed}
     return Variant(
         "vcc", {**MASKING, **both}, {**ANSWERING, **changed}, steps, tuning, told, start, closing, opening, label
     )  # fmt: skip
+
+
+def near(layers: int, also: str = "", **changed: Any) -> Variant:
+    """Every layer sees the question, and no row sees a position twice."""
+    more = f", {also}" if also else ""
+    return vcc(
+        f"{layers} of six layers on windows, every window sees the question, rows of a cut see the question and what "
+        f"is at most 256 tokens away, means at a token's norm, opening is taught{more}",
+        opening=0.5,
+        label=f"VCC, near rows, {layers} window layer{'s' if layers > 1 else ''}{more}",
+        window_layers=layers,
+        mean_norm=True,
+        vip_window="every",
+        reach=256,
+        **changed,
+    )
 
 
 VARIANTS: dict[str, Variant] = {
@@ -124,19 +141,12 @@ VARIANTS: dict[str, Variant] = {
         opening=0.5,
         label="VCC, question in 4 window layers",
     ),
-    **{
-        f"vcc-near-{layers}": vcc(
-            f"{layers} of six layers on windows, every window sees the question, rows of a cut see the question and "
-            "what is at most 256 tokens away, means at a token's norm, opening is taught",
-            window_layers=layers,
-            mean_norm=True,
-            vip_window="every",
-            opening=0.5,
-            reach=256,
-            label=f"VCC, near rows, {layers} window layer{'s' if layers > 1 else ''}",
-        )
-        for layers in (1, 2, 3, 4)
-    },
+    "vcc-reach": vcc("rows of a cut see the question and what is at most 256 tokens away", reach=256),
+    **{f"vcc-near-{layers}": near(layers) for layers in (1, 2, 3, 4)},
+    "vcc-near-2-few": near(2, "h = 32", budget=(32,)),
+    "vcc-near-3-few": near(3, "h = 32", budget=(32,)),
+    "vcc-near-2-deep": near(2, "segments of 128, 16 and 1, h = 32 and 32", scales=(128, 16, 1), budget=(32, 32)),
+    "vcc-near-3-deep": near(3, "segments of 128, 16 and 1, h = 32 and 32", scales=(128, 16, 1), budget=(32, 32)),
     "vcc-half": vcc("half of the pretraining: the paper's 150k", steps=0.5),
     "vcc-more": vcc("twice the pretraining: the paper's VCC*", steps=2),
     "vcc-as-long": vcc("four times the steps of pretraining and of each task: Longformer's time", steps=4, tuning=4),
