@@ -37,13 +37,24 @@ def test_a_longer_text_changes_the_chance_up_to_a_length() -> None:
     assert found == pytest.approx([1 / (1 + math.exp(-z)) for z in logits])
 
 
+def test_a_later_answer_is_less_likely_by_the_weight_of_its_rank() -> None:
+    fitted = Calibration(later=-0.7)
+    spans = [0.9, 0.6, 0.6, 1.0, 0.0]
+    logits = [math.log(0.9 / 0.1), *(math.log(0.6 / 0.4) - 0.7 * math.log(rank) for rank in (2, 3))]
+    expected = [*(1 / (1 + math.exp(-z)) for z in logits), 1.0, 0.0]
+    assert fitted.ranked(spans) == pytest.approx(expected)
+    assert Calibration().ranked(spans) == pytest.approx(spans)
+
+
 @given(LEADS, st.floats(0, 3), st.floats(0, 3), st.floats(-10, 10))
 def test_a_better_span_is_never_less_likely(leads: list[float], lead: float, margin: float, offset: float) -> None:
     chances = Calibration(lead, margin, offset).probabilities(leads)
     assert all(0 <= chance <= 1 for chance in chances) and chances == sorted(chances, reverse=True)
 
 
-@pytest.mark.parametrize("wrong", [{"lead": -0.1}, {"margin": float("nan")}, {"offset": float("inf")}, {"lead": True}])
+@pytest.mark.parametrize(
+    "wrong", [{"lead": -0.1}, {"margin": float("nan")}, {"offset": float("inf")}, {"lead": True}, {"later": 0.1}]
+)
 def test_what_cannot_be_a_calibration_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises((UsageError, ValueError), match="calibration"):
         Calibration(**wrong)
