@@ -3,14 +3,13 @@
     python -m reproduction.cuad --data DATA --out found --split validation
     python -m shipped_model.clause_offsets --data DATA --predictions found/predictions.json --model FOLDER
 
-`calibrate` fits the best span of a question, for all clauses alike. Contracts are then ranked by one score across
-clauses and answers, so two things matter more: a rare clause needs better evidence, and a second answer is less often
-right than its span alone says. Both are added to the logit and fitted on all answers to the validation contracts, those
-for clauses with a penalty on their squares. An answer is right by CUAD's own rule.
+`calibrate` fits the best span of a question, for all clauses alike. But CUAD ranks all answers to all clauses by one
+score. So each clause gets an offset, with a penalty on its square, and further answers lose in proportion to how far
+they are behind the first. Both are fitted on all answers to the validation contracts; an answer is right by CUAD's own
+rule.
 """
 
 import json
-import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,11 +25,12 @@ from vcc.commands.options import call
 from vcc.data.example import Example, Prediction
 from vcc.errors import DataError
 from vcc.files import write_whole
+from vcc.qa.calibration import logit, sigmoid
 from vcc.qa.clauses import CLAUSES
 from vcc.qa.settings import KEY, QaSettings
 from vcc.tasks.metrics import clause_scores, jaccard
 
-PENALTY = 3.0  # on the square of a clause's offset, in units of one answer's loss
+PENALTY = 10.0  # on the square of a clause's offset, in units of one answer's loss
 FOLDS = 4  # of contracts
 CATEGORIES = [clause.category for clause in CLAUSES]
 
@@ -42,9 +42,9 @@ class Ranked:
     example: int
     contract: str
     category: str
-    rank: int
     text: str
     logit: float  # of the calibration alone
+    behind: float  # the logit of the first answer minus this one's
     right: bool
 
 
@@ -52,11 +52,11 @@ class Ranked:
 class Fitted:
     """What is added to the logit of an answer."""
 
-    later: float
+    further: float
     offsets: dict[str, float]
 
     def added(self, one: Ranked) -> float:
-        return self.later * math.log1p(one.rank) + self.offsets.get(one.category, 0.0)
+        return self.offsets.get(one.category, 0.0) - self.further * one.behind
 
 
 @dataclass(frozen=True)
@@ -77,12 +77,12 @@ def fit_clauses(options: ClauseOffsetOptions) -> None:
     own = settings.clause_calibration
     if own is None:
         raise DataError(f"{path} has no clause_calibration: run `shipped_model.calibrate` first")
-    known = Fitted(own.later, dict(settings.clause_offsets))
+    known = Fitted(own.further, dict(settings.clause_offsets))
     answers = ranked_answers(examples, json.loads(options.predictions.read_text(encoding="utf-8")), known)
     print("as it was:", told(examples, answers, known), "with nothing:", told(examples, answers, Fitted(0.0, {})))
     print("on contracts left out:", told_left_out(examples, answers))
     found = fit(answers)
-    config[KEY]["clause_calibration"]["later"] = found.later
+    config[KEY]["clause_calibration"]["further"] = found.further
     config[KEY]["clause_offsets"] = found.offsets
     QaSettings.from_dict(config[KEY])  # raises if they are invalid
     write_whole(path, (json.dumps(config, indent=2) + "\n").encode())
@@ -98,29 +98,24 @@ def ranked_answers(
         raise DataError(f"{len(missing)} of {len(examples)} questions have no predictions, the first is {missing[0]}")
     found = []
     for i, example in enumerate(examples):
+        category = str(example.meta["category"])
         some = sorted(predictions[example.id], key=lambda one: -float(one["probability"]))
-        for rank, one in enumerate(some):
-            chance, text = min(max(float(one["probability"]), 1e-9), 1 - 1e-9), str(one["text"])
+        logits = [logit(float(one["probability"])) - known.offsets.get(category, 0.0) for one in some]
+        for one, own in zip(some, logits, strict=True):
+            text = str(one["text"])
             right = any(
-                jaccard(answer, text) >= 0.5 or (example.meta["category"] == "Parties" and answer in text)
-                for answer in example.answers
+                jaccard(answer, text) >= 0.5 or (category == "Parties" and answer in text) for answer in example.answers
             )
-            category = str(example.meta["category"])
-            new = Ranked(i, str(example.group), category, rank, text, math.log(chance / (1 - chance)), right)
-            found.append(Ranked(**{**vars(new), "logit": new.logit - known.added(new)}))
+            behind = (logits[0] - own) / (1 + known.further)
+            found.append(Ranked(i, str(example.group), category, text, logits[0] - behind, behind, right))
     return found
 
 
 def fit(answers: Sequence[Ranked]) -> Fitted:
     """Logistic regression with the logit itself as it is."""
-    logit, later, right = (
-        torch.tensor(values, dtype=torch.float64)
-        for values in (
-            [one.logit for one in answers],
-            [math.log1p(one.rank) for one in answers],
-            [float(one.right) for one in answers],
-        )
-    )
+    said, behind, right = torch.tensor(
+        [(one.logit, one.behind, float(one.right)) for one in answers], dtype=torch.float64
+    ).T
     category = torch.tensor([CATEGORIES.index(one.category) for one in answers])
     weight = torch.zeros(1, dtype=torch.float64, requires_grad=True)
     offsets = torch.zeros(len(CATEGORIES), dtype=torch.float64, requires_grad=True)
@@ -128,14 +123,14 @@ def fit(answers: Sequence[Ranked]) -> Fitted:
 
     def cost() -> Tensor:
         optimizer.zero_grad()
-        said = logit + weight * later + offsets[category]
-        loss = binary_cross_entropy_with_logits(said, right, reduction="sum") + PENALTY * offsets.square().sum()
+        new = said - weight * behind + offsets[category]
+        loss = binary_cross_entropy_with_logits(new, right, reduction="sum") + PENALTY * offsets.square().sum()
         loss.backward()
         return loss
 
     optimizer.step(cost)
     each = {name: round(value, 2) for name, value in zip(CATEGORIES, offsets.tolist(), strict=True)}
-    return Fitted(round(min(weight.item(), 0.0), 3), each)
+    return Fitted(round(max(weight.item(), 0.0), 3), each)
 
 
 def told(examples: Sequence[Example], answers: Sequence[Ranked], fitted: Fitted) -> str:
@@ -153,8 +148,8 @@ def told_left_out(examples: Sequence[Example], answers: Sequence[Ranked]) -> str
 def scores(examples: Sequence[Example], answers: Sequence[Ranked], logits: Sequence[float]) -> str:
     """CUAD's scores of answers with these logits."""
     spans: list[list[tuple[str, float]]] = [[] for _ in examples]
-    for one, logit in zip(answers, logits, strict=True):
-        spans[one.example].append((one.text, 1 / (1 + math.exp(-logit))))
+    for one, own in zip(answers, logits, strict=True):
+        spans[one.example].append((one.text, sigmoid(own)))
     predictions = [Prediction(e.id, spans=tuple(some)) for e, some in zip(examples, spans, strict=True)]
     found = clause_scores(predictions, examples)
     return ", ".join(f"{name} {found[name]:.1f}" for name in ("aupr", "p80", "f1"))

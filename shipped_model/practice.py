@@ -2,9 +2,11 @@
 
 Half of the paragraphs are alone, the others among unrelated text; documents give any window around an answer. Some
 questions get a passage of their own article or document that does not answer them. A teacher reads the same windows,
-and its probabilities of starts and ends are learned beside the right ones.
+and its probabilities of starts and ends are learned beside the right ones. A window may be read a second time from a
+later token on: what is said of the tokens of both should be the same.
 """
 
+import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,6 +29,7 @@ UNANSWERED = 0.25  # share of questions with a passage that does not answer them
 ALIKE = 4  # paragraphs of an article, of which the one most like the question is taken
 POOL = 2048  # lessons sorted by length, for little padding
 TOKENS = 65_536  # in a batch
+LATER = 128  # tokens of a passage that its later view may lack
 
 
 @dataclass(frozen=True)
@@ -255,22 +258,61 @@ class Teacher:
         return (1 - self.share) * hard - self.share * (said.exp() * logs.clamp(min=-1e4)).sum(1)
 
 
-def practice_loss(model: Any, lessons: Lessons, each: bool = False, teacher: Teacher | None = None) -> Tensor:
-    """The loss of a batch. `each`: several answers are learned each."""
-    ids, mask, types, outside, right, apart = lessons.tensors(model.device)
+def later_view(window: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """The same windows (4, W, n), of ids, mask, types and `outside`, without the first tokens of their passages: at
+    most LATER and none of an answer. Also for each place (W, n) of them its place in the whole window."""
+    mask, types, outside = window[1:]
+    passage = (types > 0) & (mask > 0) & (outside == 0)
+    place = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
+    first = torch.where(passage, place, mask.shape[1]).amin(1)
+    answers = right.any(0)
+    before = torch.where(answers[:, 1:].any(1), answers.int().argmax(1) - first, passage.sum(1) // 2)
+    by = (torch.rand(len(mask), device=mask.device) * (1 + before.clamp(0, LATER))).long()
+    whole = torch.where(place < first[:, None], place, place + by[:, None])
+    inside = whole < mask.shape[1]
+    whole = whole.clamp(max=mask.shape[1] - 1)
+    later = window.gather(2, whole.expand_as(window))
+    later[:3] *= inside
+    later[3] = torch.where(inside, later[3], 1)
+    return later, whole
 
-    def logs_of(reader: Any) -> tuple[Tensor, Tensor]:
+
+def agreement_loss(logs: Tensor, later: Tensor, whole: Tensor, outside: Tensor) -> Tensor:
+    """(W,) how far what is said of the later view (W, n) is from what was said of the same tokens of the whole window:
+    the divergence of both from their mean."""
+    seen = logs.gather(1, whole).masked_fill(outside > 0, -1e4).log_softmax(1)
+    mean = (torch.logaddexp(seen, later) - math.log(2)).clamp(min=-1e4)
+    return sum(((one.exp() * (one - mean)).sum(1) for one in (seen, later)), start=torch.zeros_like(seen[:, 0])) / 2
+
+
+def practice_loss(
+    model: Any, lessons: Lessons, each: bool = False, teacher: Teacher | None = None, consistent: float = 0.0
+) -> Tensor:
+    """The loss of a batch. `each`: several answers are learned each. `consistent`: the weight of agreeing with oneself
+    about a later view of the same windows."""
+    ids, mask, types, outside, right, apart = lessons.tensors(model.device)
+    window = torch.stack([ids, mask.long(), types, outside.long()])
+
+    def logs_of(reader: Any, window: Tensor) -> tuple[Tensor, Tensor]:
+        ids, mask, types, outside = window
         with half_precision(model.device):
             out = reader(input_ids=ids, attention_mask=mask, token_type_ids=types)
         start, end = (
-            side.float().masked_fill(outside, -1e4).log_softmax(1) for side in (out.start_logits, out.end_logits)
+            side.float().masked_fill(outside > 0, -1e4).log_softmax(1) for side in (out.start_logits, out.end_logits)
         )
         return start, end
 
-    logs = logs_of(model)
+    logs = logs_of(model, window)
     losses = [places_loss(one, places, apart & each) for one, places in zip(logs, right, strict=True)]
     if teacher is not None:
         with torch.no_grad():
-            said = logs_of(teacher.model)
+            said = logs_of(teacher.model, window)
         losses = [teacher.loss(*parts) for parts in zip(losses, logs, said, strict=True)]
+    if consistent:
+        later, whole = later_view(window, right)
+        again = logs_of(model, later)
+        losses = [
+            loss + consistent * agreement_loss(one, other, whole, later[3])
+            for loss, one, other in zip(losses, logs, again, strict=True)
+        ]
     return torch.stack(losses).mean()

@@ -63,6 +63,7 @@ class TrainOptions:
     practice: Annotated[int, "practice steps in windows per batch of pages"] = 3
     teacher: Annotated[Path | None, "model that reads the same windows, whose predictions are learned"] = None
     soft: Annotated[float, "share of the teacher in the loss of windows"] = 0.6
+    consistent: Annotated[float, "weight of saying the same of windows that begin later"] = 0.0
     each: Annotated[bool, "learn all of several answers, not just one"] = False
     clauses: Annotated[float, "how often clauses are practised in windows, relative to SQuAD's questions"] = 0.4
     workers: Annotated[int, "processes that prepare windows"] = 8
@@ -269,7 +270,7 @@ class PagesAndPractice:
             some = next(lessons)
             self.practised[some.loader] = some.place
             self.counts["practised"] += 1
-            yield practice_loss(self.way.model, some, options.each, self.way.teacher)
+            yield practice_loss(self.way.model, some, options.each, self.way.teacher, options.consistent)
 
     def state(self) -> Any:
         return {"drawn": self.drawn, "practised": self.practised}

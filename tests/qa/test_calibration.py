@@ -37,13 +37,14 @@ def test_a_longer_text_changes_the_chance_up_to_a_length() -> None:
     assert found == pytest.approx([1 / (1 + math.exp(-z)) for z in logits])
 
 
-def test_a_later_answer_is_less_likely_by_the_weight_of_its_rank() -> None:
-    fitted = Calibration(later=-0.7)
-    spans = [0.9, 0.6, 0.6, 1.0, 0.0]
-    logits = [math.log(0.9 / 0.1), *(math.log(0.6 / 0.4) - 0.7 * math.log(rank) for rank in (2, 3))]
-    expected = [*(1 / (1 + math.exp(-z)) for z in logits), 1.0, 0.0]
-    assert fitted.ranked(spans) == pytest.approx(expected)
-    assert Calibration().ranked(spans) == pytest.approx(spans)
+def test_a_further_answer_is_less_likely_the_further_it_is_behind() -> None:
+    logits = [2.0, 1.0, -3.0]
+    spans = [1 / (1 + math.exp(-z)) for z in logits]
+    expected = [1 / (1 + math.exp(-z)) for z in (2.0, 1.0 - 0.3 * 1, -3.0 - 0.3 * 5)]
+    assert Calibration(further=0.3).ranked(spans) == pytest.approx(expected)
+    assert Calibration().ranked([0.9, 0.6, 0.0]) == pytest.approx([0.9, 0.6, 0.0], abs=1e-12)
+    assert Calibration(further=0.3).ranked([1.0, 0.0]) == pytest.approx([1.0, 0.0], abs=1e-12)
+    assert Calibration(further=0.3).ranked([]) == []
 
 
 @given(LEADS, st.floats(0, 3), st.floats(0, 3), st.floats(-10, 10))
@@ -53,7 +54,7 @@ def test_a_better_span_is_never_less_likely(leads: list[float], lead: float, mar
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"lead": -0.1}, {"margin": float("nan")}, {"offset": float("inf")}, {"lead": True}, {"later": 0.1}]
+    "wrong", [{"lead": -0.1}, {"margin": float("nan")}, {"offset": float("inf")}, {"lead": True}, {"further": -0.1}]
 )
 def test_what_cannot_be_a_calibration_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises((UsageError, ValueError), match="calibration"):

@@ -18,7 +18,7 @@ from vcc.qa.settings import QaSettings, keep_settings, load_settings
 
 GIVEN = QaSettings(
     calibration=Calibration(0.2, 0.1, -1.5),
-    clause_calibration=Calibration(0.4, later=-0.3),
+    clause_calibration=Calibration(0.4, further=0.3),
     clause_offsets={"Parties": 0.2, "Price Restrictions": -1.1},
     threshold=0.4,
     doubt=0.05,

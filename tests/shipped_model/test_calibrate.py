@@ -75,8 +75,8 @@ def test_settings_are_written_and_the_others_stay(tmp_path: Path) -> None:
         "qa": {
             "second_looks": 12,
             "threshold": 0.55,
-            "calibration": {"lead": 0.3, "margin": 0.2, "offset": -1.5, "size": -0.4, "later": 0.0},
-            "clause_calibration": {"lead": 0.5, "margin": 0.0, "offset": 0.0, "size": 0.0, "later": 0.0},
+            "calibration": {"lead": 0.3, "margin": 0.2, "offset": -1.5, "size": -0.4, "further": 0.0},
+            "clause_calibration": {"lead": 0.5, "margin": 0.0, "offset": 0.0, "size": 0.0, "further": 0.0},
             "clause_offsets": {},
         },
     }

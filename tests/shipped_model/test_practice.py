@@ -1,4 +1,5 @@
-"""Lessons hold the answer where they say, a passage without the answer holds it nowhere, and a teacher is heard."""
+"""Lessons hold the answer where they say, a passage without the answer holds it nowhere, a teacher is heard, and a
+window that begins later holds the same answer."""
 
 import random
 from dataclasses import replace
@@ -10,7 +11,15 @@ from transformers import BertConfig, BertForQuestionAnswering
 
 from shipped_model import practice
 from shipped_model.data import TokenQuestion, Unit
-from shipped_model.practice import Practice, Teacher, all_apart, places_loss, practice_loss
+from shipped_model.practice import (
+    Practice,
+    Teacher,
+    agreement_loss,
+    all_apart,
+    later_view,
+    places_loss,
+    practice_loss,
+)
 from vcc.data.features import Frame
 
 FRAME = Frame(np.array([101]), np.array([102]), np.array([102]), 1)
@@ -112,3 +121,56 @@ def test_each_of_several_answers_is_learned_where_they_are_apart() -> None:
     assert found[1].item() == pytest.approx(-torch.logaddexp(logs[1, 1], logs[1, 5]).item())
     assert found[2].item() == pytest.approx(-logs[2, 0].item())
     assert all_apart([(5, 6), (1, 3)]) and not all_apart([(1, 5), (5, 6)]) and not all_apart([(1, 2)])
+
+
+@pytest.mark.parametrize("length", [60, 2000])
+def test_a_later_view_lacks_tokens_before_the_answer_only(length: int) -> None:
+    torch.manual_seed(0)
+    lessons, chance = made(length), random.Random(0)
+    some = [lessons.lesson(chance) for _ in range(100)]
+    ids, mask, types, outside, right, _ = lessons.collate(some).tensors(torch.device("cpu"))
+    later, whole = later_view(torch.stack([ids, mask.long(), types, outside.long()]), right)
+    missing = [len(row[row > 0]) - len(new[new > 0]) for row, new in zip(ids, later[0], strict=True)]
+    assert min(missing) == 0 and 10 < max(missing) <= practice.LATER
+    for i, lesson in enumerate(some):
+        cut = missing[i]
+        row = np.concatenate([FRAME.before, lesson.question, FRAME.between, lesson.passage[cut:], FRAME.after])
+        real = later[1, i].bool()
+        assert later[0, i][real].tolist() == row.tolist() and not later[0, i][~real].any()
+        assert torch.equal(later[0, i][real], ids[i][whole[i]][real])
+        assert later[3, i][~real].all() and not later[3, i, 0] and later[3, i, 1:5].all()
+        assert (later[3, i] == 0).sum() == 1 + len(lesson.passage) - cut
+        assert all(a >= cut for a, _ in lesson.spans)
+
+
+def test_who_says_the_same_of_a_later_view_agrees() -> None:
+    torch.manual_seed(0)
+    scores = torch.randn(1, 6)
+    outside = torch.tensor([[0, 1, 0, 0, 0, 1]])
+    whole = torch.tensor([[0, 1, 3, 4, 5, 5]])  # without the first token of the passage
+    logs = scores.masked_fill(torch.tensor([[0, 1, 0, 0, 0, 0]]).bool(), -1e4).log_softmax(1)
+    same = scores.gather(1, whole).masked_fill(outside > 0, -1e4).log_softmax(1)
+    assert agreement_loss(logs, same, whole, outside).abs().max() < 1e-6
+    other = torch.randn(1, 6).masked_fill(outside > 0, -1e4).log_softmax(1)
+    p, q = (one.exp().double() for one in (same, other))
+    mean = (p + q) / 2
+    expected = sum((one * (one / mean).log()).nansum() for one in (p, q)) / 2
+    assert agreement_loss(logs, other, whole, outside).item() == pytest.approx(expected.item(), rel=1e-4)
+
+
+def test_agreeing_is_part_of_the_loss_if_it_is_asked_for() -> None:
+    torch.manual_seed(0)
+    lessons, chance = made(60), random.Random(0)
+    batch = lessons.collate([lessons.lesson(chance) for _ in range(8)])
+    config = BertConfig(
+        vocab_size=700, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.5,
+    )  # fmt: skip
+    model = BertForQuestionAnswering(config)
+    plain = practice_loss(model, batch)
+    torch.manual_seed(1)
+    found = [practice_loss(model, batch, consistent=weight) for weight in (0.0, 1.0)]
+    torch.manual_seed(1)
+    double = practice_loss(model, batch, consistent=2.0)
+    assert found[0] == plain and found[1] > plain
+    torch.testing.assert_close(double - plain, 2 * (found[1] - plain))
