@@ -70,6 +70,16 @@ class CountingRows(TinyHost):
         return super().layer(index, rows) * (1 + 1e-3 * max(0, len(rows) - 20))
 
 
+class NearSeesAll(TinyHost):
+    def layer_near(self, index: int, rows: Rows, vips: int, reach: int) -> Tensor:
+        return self.layer(index, rows)
+
+
+class NearSeesTooLittle(TinyHost):
+    def layer_near(self, index: int, rows: Rows, vips: int, reach: int) -> Tensor:
+        return super().layer_near(index, rows, vips, reach // 2)
+
+
 class ScoreOfPadding(TinyHost):
     def score(self, index: int, vips: Rows, nodes: Rows) -> Tensor:
         return super().score(index, vips, replace(nodes, counts=nodes.counts.clamp(min=1)))
@@ -99,6 +109,8 @@ FAULTS = [
     (OneRowLess, r"must keep the shape of its rows: the shape is \(2, 11, 8\); it must be \(2, 12, 8\)"),
     (CountingPlaces, "layer 0: the order of rows matters"),
     (CountingRows, "all layers: with every node opened, encode differs from the layers"),
+    (NearSeesAll, "layer 0: a row further away than `reach` changes another in layer_near"),
+    (NearSeesTooLittle, "layer 0: layer_near differs from layer where everything is near"),
     (ScoreOfPadding, "layer 0: the score of nodes changes with padding among them"),
     (ScoreByPadding, "layer 0: the score of nodes changes with padding among the VIPs"),
     (ScorePerVip, "layer 0: a score must be one number per node"),

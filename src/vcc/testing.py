@@ -227,6 +227,14 @@ def claims_on_layer(host: Host, index: int, width: int, dtype: torch.dtype) -> I
     problem = "a row of count c does not weigh as much as c equal tokens (is log(counts) added to its score as a key?)"
     yield Claim(problem, host.layer(index, some), host.layer(index, equal)[:, counts.cumsum(0) - counts])
 
+    if type(host).layer_near is Host.layer_near:  # a host need not have it
+        return
+    problem = "layer_near differs from layer where everything is near"
+    yield Claim(problem, host.layer_near(index, rows, 0, 11), host.layer(index, rows))
+    other = rows.with_hidden(torch.cat([rows.hidden[:, :9], rows.hidden[:, 9:].roll(1, 2)], 1))
+    near, same = (host.layer_near(index, each, 2, 3)[:, 2:6] for each in (rows, other))
+    yield Claim("a row further away than `reach` changes another in layer_near", near, same)
+
 
 def claims_on_score(host: Host, index: int, width: int, dtype: torch.dtype) -> Iterator[Claim]:
     vips = with_padding(random_rows(2, 6, width, 1, dtype))

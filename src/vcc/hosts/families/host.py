@@ -132,10 +132,11 @@ class FamilyHost(Host):
         return self.run_score(self.layers[index], vips, nodes)
 
     def run_layer_near(self, layer: Any, rows: Rows, vips: int, reach: int) -> Tensor:
-        return self.run_layer(layer, rows, False, Scoring(window=reach, first=vips))
+        return self.run_layer(layer, rows, False, vips, reach)
 
-    def run_layer(self, layer: Any, rows: Rows, consecutive: bool, near: Scoring | None = None) -> Tensor:
-        """`near`: who sees whom, in layers without a window of their own."""
+    def run_layer(self, layer: Any, rows: Rows, consecutive: bool, vips: int = 0, reach: int | None = None) -> Tensor:
+        """With a reach, rows see what is near, and the first `vips` everything. A window of the layer's own has no
+        exceptions, and the smaller one counts."""
         if self.training and self.layer_drop and float(torch.rand([])) < self.layer_drop:
             return rows.hidden
 
@@ -146,8 +147,10 @@ class FamilyHost(Host):
             relative = None if parts.relative is None else parts.relative(hidden.device)
             dropout = parts.dropout if self.training else 0.0
             scoring = Scoring(parts.scale, relative, parts.window, consecutive=consecutive, dropout=dropout)
-            if near is not None and parts.window is None:
-                scoring = replace(scoring, window=near.window, first=near.first)
+            if reach is not None and parts.window is None:
+                scoring = replace(scoring, window=reach, first=vips)
+            elif reach is not None and parts.window is not None:
+                scoring = replace(scoring, window=min(parts.window, reach))
             if parts.bias is not None:
                 places = torch.arange(len(rows), device=hidden.device)[None] if consecutive else rows.positions
                 scoring = replace(scoring, bias=parts.bias(q, k, places, places))
