@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -61,9 +61,6 @@ class CuadOptions:
     out: Annotated[Path, "folder to write to"]
     model: Annotated[str | None, "folder of a wrapped question-answering model; unless given, the bundled one"] = None
     contracts: Annotated[int | None, "ask only so many of the 102"] = None
-    split: Annotated[Literal["test", "validation"], "the published test, or contracts that settings are fitted on"] = (
-        "test"
-    )
 
 
 class RankedSpan(NamedTuple):
@@ -84,7 +81,7 @@ def ask_contracts(options: CuadOptions) -> None:
     folder = options.out / f"contracts-{fingerprint(options.model)}"
     folder.mkdir(parents=True, exist_ok=True)
     by_contract: dict[str, list[Example]] = defaultdict(list)
-    for example in contracts(options.split, str(options.data)):
+    for example in contracts("test", str(options.data)):
         by_contract[str(example.group)].append(example)
     chosen = sorted(by_contract)[: options.contracts]
     examples = [example for name in chosen for example in by_contract[name]]

@@ -90,13 +90,12 @@ def shares(found: tuple[float, float]) -> str:
 
 
 def keep(model: Path, fitted: Calibration, of_clauses: Calibration | None, threshold: float) -> None:
-    """Replace the calibrations and the threshold in a model's configuration. What `clause_offsets` fitted to the old
-    ones goes."""
+    """Replace the calibrations and the threshold in a model's configuration."""
     path = model / "config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
     known = config.get(KEY) or {}
     new = {"calibration": vars(fitted), "threshold": threshold}
-    new |= {} if of_clauses is None else {"clause_calibration": vars(of_clauses), "clause_offsets": {}}
+    new |= {} if of_clauses is None else {"clause_calibration": vars(of_clauses)}
     QaSettings.from_dict({**known, **new})  # raises if they are invalid
     config[KEY] = {**known, **new}
     write_whole(path, (json.dumps(config, indent=2) + "\n").encode())

@@ -37,25 +37,13 @@ def test_a_longer_text_changes_the_chance_up_to_a_length() -> None:
     assert found == pytest.approx([1 / (1 + math.exp(-z)) for z in logits])
 
 
-def test_a_further_answer_is_less_likely_the_further_it_is_behind() -> None:
-    logits = [2.0, 1.0, -3.0]
-    spans = [1 / (1 + math.exp(-z)) for z in logits]
-    expected = [1 / (1 + math.exp(-z)) for z in (2.0, 1.0 - 0.3 * 1, -3.0 - 0.3 * 5)]
-    assert Calibration(further=0.3).ranked(spans) == pytest.approx(expected)
-    assert Calibration().ranked([0.9, 0.6, 0.0]) == pytest.approx([0.9, 0.6, 0.0], abs=1e-12)
-    assert Calibration(further=0.3).ranked([1.0, 0.0]) == pytest.approx([1.0, 0.0], abs=1e-12)
-    assert Calibration(further=0.3).ranked([]) == []
-
-
 @given(LEADS, st.floats(0, 3), st.floats(0, 3), st.floats(-10, 10))
 def test_a_better_span_is_never_less_likely(leads: list[float], lead: float, margin: float, offset: float) -> None:
     chances = Calibration(lead, margin, offset).probabilities(leads)
     assert all(0 <= chance <= 1 for chance in chances) and chances == sorted(chances, reverse=True)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"lead": -0.1}, {"margin": float("nan")}, {"offset": float("inf")}, {"lead": True}, {"further": -0.1}]
-)
+@pytest.mark.parametrize("wrong", [{"lead": -0.1}, {"margin": float("nan")}, {"offset": float("inf")}, {"lead": True}])
 def test_what_cannot_be_a_calibration_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises((UsageError, ValueError), match="calibration"):
         Calibration(**wrong)

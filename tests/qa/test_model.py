@@ -82,14 +82,6 @@ def test_clauses_that_a_model_knows_by_heart_are_looked_for_in_a_way_of_their_ow
     assert known.looks_for(known.ids_of(CLAUSES[3].question), 9999, top=1) == for_clauses(12, several=False)
 
 
-def test_every_clause_has_an_offset_of_its_own() -> None:
-    qa = qa_model(clause_calibration=Calibration(0.5, offset=-1.0), clause_offsets={CLAUSES[3].category: 0.4})
-    vars(qa)["clauses"] = {(5, 6): CLAUSES[3].category, (7,): CLAUSES[4].category}  # its words do not tell them apart
-    own, other = (qa.calibration_of(np.array(ids)) for ids in ([5, 6], [7]))
-    assert own == Calibration(0.5, offset=-0.6) and other == Calibration(0.5, offset=-1.0)
-    assert qa.calibration_of(QUESTIONS[0]) == qa.settings.calibration
-
-
 def test_positions_of_a_question_end_where_those_of_the_document_begin() -> None:
     vips = qa_model().vips([np.array([5, 6]), np.array([7])])
     assert vips.positions[0].tolist() == [-4, -3, -2, -1] and vips.positions[1, :3].tolist() == [-3, -2, -1]

@@ -18,8 +18,7 @@ from vcc.qa.settings import QaSettings, keep_settings, load_settings
 
 GIVEN = QaSettings(
     calibration=Calibration(0.2, 0.1, -1.5),
-    clause_calibration=Calibration(0.4, further=0.3),
-    clause_offsets={"Parties": 0.2, "Price Restrictions": -1.1},
+    clause_calibration=Calibration(0.4),
     threshold=0.4,
     doubt=0.05,
     framed_windows=True,
@@ -50,8 +49,6 @@ def test_a_configuration_without_settings_has_the_defaults() -> None:
         ({"calibration": {"lead": "much"}}, "calibration.lead='much'"),
         ({"calibration": {"margin": -1.0}}, "calibration.margin=-1.0"),
         ({"clause_calibration": {"slope": 1.0}}, "slope"),
-        ({"clause_offsets": {"Prices": 1.0}}, "clause_offsets='Prices'"),
-        ({"clause_offsets": {"Parties": "much"}}, "clause_offsets"),
         ({"threshold": 1.5}, "threshold=1.5"),
         ({"doubt": True}, "doubt=True"),
         ({"framed_windows": 1}, "framed_windows=1"),

@@ -65,9 +65,7 @@ def test_thresholds_are_counted_set_by_set() -> None:
 
 def test_settings_are_written_and_the_others_stay(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(
-        json.dumps(
-            {"hidden_size": 384, "qa": {"second_looks": 12, "threshold": 0.4, "clause_offsets": {"Parties": 1.0}}}
-        )
+        json.dumps({"hidden_size": 384, "qa": {"second_looks": 12, "threshold": 0.4}})
     )
     keep(tmp_path, TRUE, Calibration(0.5), 0.55)
     assert json.loads((tmp_path / "config.json").read_text()) == {
@@ -75,8 +73,7 @@ def test_settings_are_written_and_the_others_stay(tmp_path: Path) -> None:
         "qa": {
             "second_looks": 12,
             "threshold": 0.55,
-            "calibration": {"lead": 0.3, "margin": 0.2, "offset": -1.5, "size": -0.4, "further": 0.0},
-            "clause_calibration": {"lead": 0.5, "margin": 0.0, "offset": 0.0, "size": 0.0, "further": 0.0},
-            "clause_offsets": {},
+            "calibration": {"lead": 0.3, "margin": 0.2, "offset": -1.5, "size": -0.4},
+            "clause_calibration": {"lead": 0.5, "margin": 0.0, "offset": 0.0, "size": 0.0},
         },
     }

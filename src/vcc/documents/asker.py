@@ -94,20 +94,13 @@ class Asker:
         rivals: list[float] | None = None
         if not self.qa.knows(ids):  # clauses are shown as they were found
             edges, leads, rivals = map(list, zip(*candidates(question, document.text, edges, leads), strict=True))
-        calibration = self.qa.calibration_of(ids)
-        chances = calibration.probabilities(leads, index.tokens, rivals)
-        spans = [
+        chances = self.qa.calibration_of(ids).probabilities(leads, index.tokens, rivals)
+        answers = [
             answer_at(document, *own, chance)
             for i, (own, chance) in enumerate(zip(edges, chances, strict=True))
             if i == 0 or chance >= max(UNLIKELY, needed)
         ]
-        answers = merge_overlaps((span for span in spans if span.text), top)
-        ranked = zip(answers, calibration.ranked([answer.score for answer in answers]), strict=True)
-        kept = tuple(
-            replace(answer, score=score)
-            for i, (answer, score) in enumerate(ranked)
-            if i == 0 or score >= max(UNLIKELY, needed)
-        )
+        kept = merge_overlaps((answer for answer in answers if answer.text), top)
         if kept and kept[0].score < needed:
             doubtful = kept[0].score >= settings.doubt
             return Reply(question, (), nearest=replace(kept[0], sure=False) if doubtful else None)

@@ -19,22 +19,20 @@ SHORTEST, LONGEST = 64, 1024  # tokens; texts beyond count as these
 class Calibration:
     """P(right) = sigmoid(lead x `lead` + margin x `margin` + doublings x `size` + `offset`).
 
-    `doublings` is how often the text is twice as long as SHORTEST. By default the lead is taken as the logit. Of
-    several answers, the logit of a further one is lower by `further` times its distance from the first's.
+    `doublings` is how often the text is twice as long as SHORTEST. By default the lead is taken as the logit.
     """
 
     lead: float = 1.0
     margin: float = 0.0
     offset: float = 0.0
     size: float = 0.0
-    further: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("lead", "margin", "offset", "size", "further"):
+        for name in ("lead", "margin", "offset", "size"):
             value = getattr(self, name)
             ok = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
             require(ok, f"calibration.{name}", value, "a finite number")
-        for name in ("lead", "margin", "further"):
+        for name in ("lead", "margin"):
             require(
                 getattr(self, name) >= 0, f"calibration.{name}", getattr(self, name), "at least 0: more is likelier"
             )
@@ -53,23 +51,8 @@ class Calibration:
         for lead, rival in zip(leads, others if rivals is None else rivals, strict=True):
             margin = lead - rival
             z = self.lead * lead + self.margin * max(-FARTHEST, min(margin, FARTHEST)) + base
-            found.append(sigmoid(z))
+            found.append(1 / (1 + math.exp(-max(-500.0, min(z, 500.0)))))
         return found
-
-    def ranked(self, chances: Sequence[float]) -> list[float]:
-        """The probability of each answer to one question, best first, from the probabilities of their spans."""
-        logits = [logit(chance) for chance in chances]
-        return [sigmoid(own - self.further * (logits[0] - own)) for own in logits]
-
-
-def sigmoid(z: float) -> float:
-    return 1 / (1 + math.exp(-max(-500.0, min(z, 500.0))))
-
-
-def logit(chance: float) -> float:
-    """Finite, also of 0 and 1."""
-    inside = min(max(chance, 1e-15), 1 - 1e-15)
-    return math.log(inside / (1 - inside))
 
 
 def doublings(tokens: int) -> float:

@@ -148,9 +148,9 @@ class QaModel:
         return WindowReader(self.model, self.frame, self.config.window, self.settings.longest_answer, self.fast)
 
     @cached_property
-    def clauses(self) -> dict[tuple[int, ...], str]:
-        """The categories of the 41 questions of `vcc review`, by the questions' tokens."""
-        return {tuple(self.ids_of(clause.question).tolist()): clause.category for clause in CLAUSES}
+    def clauses(self) -> frozenset[tuple[int, ...]]:
+        """The tokens of the 41 questions of `vcc review`."""
+        return frozenset(tuple(self.ids_of(clause.question).tolist()) for clause in CLAUSES)
 
     def knows(self, question: Ints) -> bool:
         """Whether a question is one of the clauses' and the model was trained on them: they have their own
@@ -181,10 +181,8 @@ class QaModel:
     def calibration_of(self, question: Ints) -> Calibration:
         """The calibration of a question's scores."""
         settings = self.settings
-        if settings.clause_calibration is None or not self.knows(question):
-            return settings.calibration
-        own, category = settings.clause_calibration, self.clauses[tuple(question.tolist())]
-        return replace(own, offset=own.offset + settings.clause_offsets.get(category, 0.0))
+        own = settings.clause_calibration if self.knows(question) else None
+        return own or settings.calibration
 
     def ids_of(self, question: str) -> Ints:
         """The tokens of a question, without special ones."""

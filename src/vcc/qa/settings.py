@@ -1,19 +1,16 @@
 """`QaSettings`: how a model answers questions, saved under one key of its configuration."""
 
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import Any
 
 from vcc.config import require, whole
 from vcc.errors import ModelError
 from vcc.qa.calibration import Calibration
-from vcc.qa.clauses import CLAUSES
 
 KEY = "qa"  # of a Hugging Face configuration
-CATEGORIES = frozenset(clause.category for clause in CLAUSES)
 
 
 @dataclass(frozen=True)
@@ -24,8 +21,6 @@ class QaSettings:
     """Calibration of the scores."""
     clause_calibration: Calibration | None = None
     """The same for the 41 questions of `vcc review`, if the model was trained on them; None: like the others."""
-    clause_offsets: Mapping[str, float] = field(default_factory=dict)
-    """What a clause adds to the offset of `clause_calibration`, by CUAD's name of its category."""
     threshold: float = 0.5
     """Answers with a lower score are shown as doubtful."""
     doubt: float = 0.1
@@ -47,9 +42,6 @@ class QaSettings:
         for name in ("calibration", "clause_calibration"):
             if isinstance(given := getattr(self, name), Mapping):  # as JSON has it
                 object.__setattr__(self, name, Calibration(**given))
-        for name, value in self.clause_offsets.items():
-            require(name in CATEGORIES, "clause_offsets", name, "a category of CUAD's")
-            require(number(value) and math.isfinite(value), f"clause_offsets[{name!r}]", value, "a finite number")
         for name in ("threshold", "doubt"):
             value = getattr(self, name)
             require(number(value) and 0 <= value <= 1, name, value, "a probability, from 0 to 1")
