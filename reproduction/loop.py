@@ -91,7 +91,7 @@ class LoopPlan:
 class Work(Protocol):
     """An endless objective. The loop sets `progress` before each step; `counts` are logged and saved."""
 
-    progress: float
+    progress: float = 0.0
     counts: dict[str, int]
 
     def steps(self, first: int, state: Any) -> Iterator[Losses]:
@@ -101,7 +101,7 @@ class Work(Protocol):
 
     def state(self) -> Any:
         """What `steps` needs to continue from here besides the step's number; called at `BETWEEN`."""
-        ...
+        return None
 
 
 @dataclass

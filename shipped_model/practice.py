@@ -281,8 +281,9 @@ def agreement_loss(logs: Tensor, later: Tensor, whole: Tensor, outside: Tensor) 
     """(W,) how far what is said of the later view (W, n) is from what was said of the same tokens of the whole window:
     the divergence of both from their mean."""
     seen = logs.gather(1, whole).masked_fill(outside > 0, -1e4).log_softmax(1)
-    mean = (torch.logaddexp(seen, later) - math.log(2)).clamp(min=-1e4)
-    return sum(((one.exp() * (one - mean)).sum(1) for one in (seen, later)), start=torch.zeros_like(seen[:, 0])) / 2
+    both = torch.stack([seen, later])
+    mean = (both.logsumexp(0) - math.log(2)).clamp(min=-1e4)
+    return (both.exp() * (both - mean)).sum(2).mean(0)
 
 
 def practice_loss(
@@ -291,26 +292,25 @@ def practice_loss(
     """The loss of a batch. `each`: several answers are learned each. `consistent`: the weight of agreeing with oneself
     about a later view of the same windows."""
     ids, mask, types, outside, right, apart = lessons.tensors(model.device)
-    window = torch.stack([ids, mask.long(), types, outside.long()])
 
-    def logs_of(reader: Any, window: Tensor) -> tuple[Tensor, Tensor]:
-        ids, mask, types, outside = window
+    def logs_of(reader: Any, ids: Tensor, mask: Tensor, types: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
         with half_precision(model.device):
             out = reader(input_ids=ids, attention_mask=mask, token_type_ids=types)
         start, end = (
-            side.float().masked_fill(outside > 0, -1e4).log_softmax(1) for side in (out.start_logits, out.end_logits)
+            side.float().masked_fill(outside.bool(), -1e4).log_softmax(1) for side in (out.start_logits, out.end_logits)
         )
         return start, end
 
-    logs = logs_of(model, window)
+    window = ids, mask, types, outside
+    logs = logs_of(model, *window)
     losses = [places_loss(one, places, apart & each) for one, places in zip(logs, right, strict=True)]
     if teacher is not None:
         with torch.no_grad():
-            said = logs_of(teacher.model, window)
+            said = logs_of(teacher.model, *window)
         losses = [teacher.loss(*parts) for parts in zip(losses, logs, said, strict=True)]
     if consistent:
-        later, whole = later_view(window, right)
-        again = logs_of(model, later)
+        later, whole = later_view(torch.stack([part.long() for part in window]), right)
+        again = logs_of(model, *later)
         losses = [
             loss + consistent * agreement_loss(one, other, whole, later[3])
             for loss, one, other in zip(losses, logs, again, strict=True)

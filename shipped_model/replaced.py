@@ -104,13 +104,12 @@ def replaced(ids: Tensor, hidden: Tensor, words: Tensor) -> Tensor:
 
 
 @dataclass
-class RunningText:
+class RunningText(loop.Work):
     """Rows from anywhere in the text."""
 
     model: WithGenerator
     text: Tensor
     rows: int
-    progress: float = 0.0
     counts: dict[str, int] = field(default_factory=dict)
 
     def steps(self, first: int, state: None) -> Iterator[loop.Losses]:
@@ -120,9 +119,6 @@ class RunningText:
             starts = torch.randint(len(self.text) - size + 1, (self.rows, 1), device=self.text.device)
             guessed, told = self.model(self.text[starts + place])
             yield (guessed + WEIGHT * told,)
-
-    def state(self) -> None:
-        return None
 
 
 if __name__ == "__main__":

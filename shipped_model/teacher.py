@@ -123,13 +123,12 @@ def learn(model: Any, practice: Practice, minutes: float, rate: float, workers: 
 
 
 @dataclass
-class PracticeAlone:
+class PracticeAlone(loop.Work):
     """Batches of windows, one per step."""
 
     model: Any
     practice: Practice
     workers: int
-    progress: float = 0.0
     counts: dict[str, int] = field(default_factory=dict)
     losses: list[Tensor] = field(default_factory=list)
 
@@ -148,9 +147,6 @@ class PracticeAlone:
             loss = practice_loss(self.model, some, each=True)
             self.losses.append(loss.detach())
             yield (loss,)
-
-    def state(self) -> None:
-        return None
 
 
 def test(model: Any, frame: Frame, units: Sequence[Unit]) -> dict[str, float]:

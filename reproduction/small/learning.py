@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from transformers import PreTrainedModel, set_seed
 
-from reproduction.loop import BETWEEN, LoopPlan, Losses, Trained, half_precision, learn
+from reproduction.loop import BETWEEN, LoopPlan, Losses, Trained, Work, half_precision, learn
 from reproduction.small.closing import ClosingBudget
 from reproduction.small.layout import CURVE
 from reproduction.small.settings import Small
@@ -65,7 +65,7 @@ class MaskedWords:
 
 
 @dataclass
-class BatchWork:
+class BatchWork(Work):
     """Batches of a data set; each is split into pieces that fit on the device."""
 
     model: nn.Module
@@ -77,7 +77,6 @@ class BatchWork:
     device: str
     loaders: int  # processes
     closing: ClosingBudget | None = None
-    progress: float = 0.0
     counts: dict[str, int] = field(default_factory=lambda: {"tokens": 0})
 
     def steps(self, first: int, state: None) -> Iterator[Losses]:
@@ -107,9 +106,6 @@ class BatchWork:
             with half_precision(self.device):
                 loss = self.objective.loss(self.model, piece) / number
             yield loss
-
-    def state(self) -> None:
-        return None
 
 
 @dataclass(frozen=True)

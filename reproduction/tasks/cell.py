@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import AutoModel, set_seed
 
-from reproduction.loop import BETWEEN, LoopPlan, Losses, half_precision, learn
+from reproduction.loop import BETWEEN, LoopPlan, Losses, Work, half_precision, learn
 from reproduction.small.pack import MODEL
 from reproduction.small.settings import Small
 from reproduction.tasks.loading import LoadedStep, loaded_steps
@@ -47,7 +47,7 @@ def result_file(out: Path, task: str, way: str) -> Path:
 
 
 @dataclass
-class DrawnItems:
+class DrawnItems(Work):
     """The loop's work: steps of random items."""
 
     model: LongReader
@@ -57,7 +57,6 @@ class DrawnItems:
     seed: int
     device: str
     loaders: int = 0  # processes
-    progress: float = 0.0
     counts: dict[str, int] = field(default_factory=lambda: {"documents": 0, "tokens": 0})
 
     def steps(self, first: int, state: None) -> Iterator[Losses]:
@@ -76,9 +75,6 @@ class DrawnItems:
             with half_precision(self.device):
                 loss = self.model.loss(batch) / step.number
             yield loss
-
-    def state(self) -> None:
-        return None
 
 
 def run_cell(packed: Path, out: Path, small: Small, name: str, way_name: str) -> dict[str, Any]:

@@ -262,3 +262,5 @@ def test_a_new_backend_is_a_row_of_the_table(monkeypatch):
 def test_a_negative_window_is_refused():
     with pytest.raises(ValueError, match="window is -1; it must be at least 0"):
         Scoring(window=-1)
+    with pytest.raises(ValueError, match="first is -2; it must be at least 0"):
+        Scoring(window=1, first=-2)

@@ -44,7 +44,7 @@ class OneLayer(Host):
         return self.host.run_layer(self.module, rows, consecutive)
 
     def layer_near(self, index: int, rows: Rows, vips: int, reach: int) -> Tensor:
-        return self.host.run_layer_near(self.module, rows, vips, reach)
+        return self.host.run_layer(self.module, rows, False, vips, reach)
 
     def layer_among(self, index: int, rows: Rows, keys: Rows) -> Tensor:
         return self.host.run_layer_among(self.module, rows, keys)

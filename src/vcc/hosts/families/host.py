@@ -123,16 +123,13 @@ class FamilyHost(Host):
         return self.run_layer(self.layers[index], rows, consecutive)
 
     def layer_near(self, index: int, rows: Rows, vips: int, reach: int) -> Tensor:
-        return self.run_layer_near(self.layers[index], rows, vips, reach)
+        return self.run_layer(self.layers[index], rows, False, vips, reach)
 
     def layer_among(self, index: int, rows: Rows, keys: Rows) -> Tensor:
         return self.run_layer_among(self.layers[index], rows, keys)
 
     def score(self, index: int, vips: Rows, nodes: Rows) -> Tensor:
         return self.run_score(self.layers[index], vips, nodes)
-
-    def run_layer_near(self, layer: Any, rows: Rows, vips: int, reach: int) -> Tensor:
-        return self.run_layer(layer, rows, False, vips, reach)
 
     def run_layer(self, layer: Any, rows: Rows, consecutive: bool, vips: int = 0, reach: int | None = None) -> Tensor:
         """With a reach, rows see what is near, and the first `vips` everything. A window of the layer's own has no
@@ -146,11 +143,10 @@ class FamilyHost(Host):
             q, k, v = (split_heads(project(seen), parts.head_size) for project in (parts.query, parts.key, parts.value))
             relative = None if parts.relative is None else parts.relative(hidden.device)
             dropout = parts.dropout if self.training else 0.0
-            scoring = Scoring(parts.scale, relative, parts.window, consecutive=consecutive, dropout=dropout)
-            if reach is not None and parts.window is None:
-                scoring = replace(scoring, window=reach, first=vips)
-            elif reach is not None and parts.window is not None:
-                scoring = replace(scoring, window=min(parts.window, reach))
+            window, first = parts.window, 0
+            if reach is not None:
+                window, first = (reach, vips) if window is None else (min(window, reach), 0)
+            scoring = Scoring(parts.scale, relative, window, first, consecutive, dropout)
             if parts.bias is not None:
                 places = torch.arange(len(rows), device=hidden.device)[None] if consecutive else rows.positions
                 scoring = replace(scoring, bias=parts.bias(q, k, places, places))
