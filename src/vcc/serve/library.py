@@ -164,8 +164,9 @@ class Library:
             path = self.folder / entry.id
             try:
                 (path / ABOUT).unlink(missing_ok=True)  # first: without it, a start removes what is left
-                if path.is_dir():
-                    shutil.rmtree(path)
+                while path.is_dir():
+                    with suppress(FileNotFoundError):  # a file that was being written: list them again
+                        shutil.rmtree(path)
             except OSError as error:
                 raise FolderError(f"the document cannot be deleted: {error.strerror or error}") from error
             del self.entries[entry.id]
