@@ -1,7 +1,7 @@
 """Check and time every backend of `attend` on this GPU, and the block sizes of the fused kernel.
 
     PYTHONPATH=src python benchmarks/attention.py                    everything; JSON to $OUT/kernels.json if OUT is set
-    PYTHONPATH=src python benchmarks/attention.py check tune         some sections of: compile, check, time, tune
+    PYTHONPATH=src python benchmarks/attention.py check tune         some sections of: compile, check, time, tune, near
 
 Each section runs in its own process: a failing kernel, even one that poisons the device, spoils only its section.
 """
@@ -26,6 +26,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.attention_near import section_near
 from benchmarks.attention_plans import MODES, OTHER_MODES, compile_plan, graph_ms, modes_of, plans, section_tune
 from benchmarks.attention_problems import (
     BF16,
@@ -290,7 +291,13 @@ def section_time() -> Iterator[Record]:
         torch.cuda.empty_cache()
 
 
-SECTIONS = {"compile": section_compile, "check": section_check, "time": section_time, "tune": section_tune}
+SECTIONS = {
+    "compile": section_compile,
+    "check": section_check,
+    "time": section_time,
+    "tune": section_tune,
+    "near": section_near,
+}
 
 
 # --------------------------------------------------------------------------------------------------------------- report
@@ -305,8 +312,8 @@ def report(records: dict[str, list[Record]]) -> None:
         print(f"{record['what']:46s} {' '.join(f'{error:.0e}' for error in record['errors'])} {record['error']}")
     print("\n=== tune: ms by plan; * best")
     groups: dict[tuple[str, str, str], list[Record]] = {}
-    for record in records["tune"]:
-        key = (record["problem"], record["mode"], record.get("pass", "failed"))
+    for record in [*records["tune"], *records["near"]]:
+        key = (record["problem"], record.get("mode", "near"), record.get("pass", "failed"))
         groups.setdefault(key, []).append(record)
     for (problem, mode, step), group in groups.items():
         if step == "failed":
@@ -339,7 +346,7 @@ def report(records: dict[str, list[Record]]) -> None:
 
 
 def bench_attention(
-    sections: Annotated[tuple[str, ...], "some of compile, check, time and tune (default: all)"],
+    sections: Annotated[tuple[str, ...], "some of compile, check, time, tune and near (default: all)"],
     into: Annotated[Path | None, "only run the section and append its results to this file"] = None,
 ) -> None:
     """Check and time every backend of `attend` on this GPU, and the block sizes of the fused kernel.

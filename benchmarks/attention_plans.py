@@ -89,7 +89,7 @@ def prepared(
     seed = torch.randint(2**62, (1,), device="cuda") if dropout else None
     relative = RelativeBias(random_table()) if table else None
     starts, weights = ((), None) if relative is None else (relative.starts, relative.table)
-    bias = module.Bias(keys, rows.positions, weights, seed, 0.125, starts, window, 0, consecutive, dropout)
+    bias = module.Bias(keys, rows.positions, weights, seed, 0.125, starts, window, 0, False, consecutive, dropout)
     return bias, table and not frozen
 
 

@@ -179,8 +179,8 @@ class Leak:
         hidden = self.host.layer(index, rows, consecutive)
         return hidden + 1e-6 * hidden.roll(1, 0)
 
-    def layer_among(self, index: int, rows: Rows, keys: Rows) -> Tensor:
-        return self.host.layer_among(index, rows, keys)
+    def layer_near(self, index: int, rows: Rows, vips: int, reach: int, ordered: bool = False) -> Tensor:
+        return self.host.layer_near(index, rows, vips, reach, ordered)
 
 
 def test_a_leak_of_1e6_between_batch_rows_is_caught() -> None:

@@ -71,13 +71,20 @@ class CountingRows(TinyHost):
 
 
 class NearSeesAll(TinyHost):
-    def layer_near(self, index: int, rows: Rows, vips: int, reach: int) -> Tensor:
+    def layer_near(self, index: int, rows: Rows, vips: int, reach: int, ordered: bool = False) -> Tensor:
         return self.layer(index, rows)
 
 
 class NearSeesTooLittle(TinyHost):
-    def layer_near(self, index: int, rows: Rows, vips: int, reach: int) -> Tensor:
-        return super().layer_near(index, rows, vips, reach // 2)
+    def layer_near(self, index: int, rows: Rows, vips: int, reach: int, ordered: bool = False) -> Tensor:
+        return super().layer_near(index, rows, vips, reach // 2, ordered)
+
+
+class NearByIndex(TinyHost):
+    """Takes rows that are in order for neighbours, VIPs too."""
+
+    def layer_near(self, index: int, rows: Rows, vips: int, reach: int, ordered: bool = False) -> Tensor:
+        return super().layer_near(index, rows, 0 if ordered else vips, reach)
 
 
 class ScoreOfPadding(TinyHost):
@@ -111,6 +118,7 @@ FAULTS = [
     (CountingRows, "all layers: with every node opened, encode differs from the layers"),
     (NearSeesAll, "layer 0: a row further away than `reach` changes another in layer_near"),
     (NearSeesTooLittle, "layer 0: layer_near differs from layer where everything is near"),
+    (NearByIndex, "layer 0: ordered=True changes the result of layer_near"),
     (ScoreOfPadding, "layer 0: the score of nodes changes with padding among them"),
     (ScoreByPadding, "layer 0: the score of nodes changes with padding among the VIPs"),
     (ScorePerVip, "layer 0: a score must be one number per node"),

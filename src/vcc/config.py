@@ -50,7 +50,7 @@ class VccConfig(Settings):
     vip_window: Annotated[
         Literal["inline", "own", "every"],
         "VIPs share windows with their neighbours; or get windows of their own, which makes the states of the rest of "
-        "the document independent of them; or are seen in every window and see the whole input",
+        "the document independent of them; or are seen by every token and see all of them, and windows slide",
     ] = "inline"
     score: Annotated[
         ScoreName,

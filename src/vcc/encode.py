@@ -15,12 +15,12 @@ from torch import Tensor
 from vcc.config import VccConfig
 from vcc.core.cut import Cut, add_to_cut, choose_cut, read_cut_and_pass_tree
 from vcc.core.norm import at_token_norm
-from vcc.core.rows import Rows, check_counts, concat_rows
+from vcc.core.rows import Rows, check_counts, concat_rows, split_rows
 from vcc.core.score import SCORES
 from vcc.core.state import Compressed, Windowed
 from vcc.core.tree import SegmentTree, build_tree, copy_tree
 from vcc.core.vips import check_mask, pack, split_vips
-from vcc.core.windows import WindowLayout, join_windows, split_windows
+from vcc.core.windows import WindowLayout
 from vcc.errors import UsageError
 
 WINDOWED_AT_ONCE = 2**18  # tokens per batch of windows; the feed-forward part needs many times their memory
@@ -42,15 +42,11 @@ class Host(Protocol):
         """Return the hidden states (B, r, D) after layer `index`. As a key, a row has the weight of `counts` tokens:
         attention adds log(counts) to its score. `consecutive` rows are neighbouring single tokens."""
 
-    def layer_among(self, index: int, rows: Rows, keys: Rows) -> Tensor:
-        """Return the hidden states (B, r, D) of `rows` after layer `index`, in which they attend to `keys`, (B, m) rows
-        of any number. A host need not have it: only `vip_window="every"` uses it."""
-        raise UsageError(f'vip_window="every": {type(self).__name__} has no layer_among')
-
-    def layer_near(self, index: int, rows: Rows, vips: int, reach: int) -> Tensor:
+    def layer_near(self, index: int, rows: Rows, vips: int, reach: int, ordered: bool = False) -> Tensor:
         """Like `layer`, where rows further than `reach` tokens apart do not see each other. The first `vips` rows see
-        all and are seen by all. A host need not have it: only `VccConfig(reach=...)` uses it."""
-        raise UsageError(f"reach={reach}: {type(self).__name__} has no layer_near")
+        all and are seen by all. `ordered`: the others are single tokens in their order. A host need not have
+        it: only `VccConfig(reach=...)` and `vip_window="every"` use it."""
+        raise UsageError(f'reach or vip_window="every": {type(self).__name__} has no layer_near')
 
     @abstractmethod
     def score(self, index: int, vips: Rows, nodes: Rows) -> Tensor:
@@ -120,15 +116,15 @@ def ask(
 
 
 def to_windows(rows: Rows, vip_mask: Tensor, config: VccConfig) -> Windowed:
-    """Split rows into windows: VIPs and context separately, or VIPs among their neighbours. If every window sees the
-    VIPs, these are a part of their own, and the windows are those of the context."""
+    """Split rows into windows: VIPs and context separately, or VIPs among their neighbours. If every row sees the VIPs,
+    windows slide, and VIPs and context stay together."""
     if config.vip_window == "own":
         vips, context, layout = split_vips(rows, vip_mask, config.max_vips)
         return Windowed.split([vips, context], config.window, layout)
     if config.vip_window == "every":
         vips, context, layout = split_vips(rows, vip_mask, config.max_vips)
-        windows, pieces = split_windows(context, config.window)
-        return Windowed((vips, windows), (WindowLayout(vips, None), pieces), layout)
+        together = concat_rows(vips, context)
+        return Windowed((together,), (WindowLayout(together, None),), layout, len(vips))
     packed, packing = pack(rows)
     return Windowed.split([packed], config.window, packing)
 
@@ -136,8 +132,11 @@ def to_windows(rows: Rows, vip_mask: Tensor, config: VccConfig) -> Windowed:
 def to_tree(state: Windowed, vip_mask: Tensor, config: VccConfig) -> Compressed:
     """Join the windows, and build the tree of the context."""
     layout = state.layout
-    if config.vip_window != "inline":
+    if config.vip_window == "own":
         vips, context = state.joined()
+    elif config.vip_window == "every":
+        (together,) = state.joined()
+        vips, context = split_rows(together, state.vips)
     else:
         assert layout is not None
         (packed,) = state.joined()
@@ -149,11 +148,8 @@ def to_tree(state: Windowed, vip_mask: Tensor, config: VccConfig) -> Compressed:
 def run_windows(host: Host, state: Windowed, config: VccConfig, watch: Watch | None = None) -> Windowed:
     """Run the first layers, on windows."""
     for index in range(config.window_layers or 0):
-        if config.vip_window == "every":
-            vips, windows = state.parts
-            state = replace(state, parts=layer_with_vips(host, index, vips, windows, state.windows[1]))
-        else:
-            state = replace(state, parts=tuple(layer_on_windows(host, index, part) for part in state.parts))
+        run = partial(layer_on_windows, host, index, config=config, vips=state.vips)
+        state = replace(state, parts=tuple(map(run, state.parts)))
         if watch:
             watch(Step(index, max(map(len, state.parts)), None, None, state.whole))
     return state
@@ -206,38 +202,19 @@ def layer_step(host: Host, index: int, state: Compressed, config: VccConfig) -> 
     return replace(state, vips=vips.with_hidden(after[:, :number]), tree=tree), cut
 
 
-def layer_on_windows(host: Host, index: int, windows: Rows) -> Rows:
-    """Run one layer on all windows; without gradients in batches, to save memory."""
-    if not windows.hidden.numel():
-        return windows
-    some = max(1, WINDOWED_AT_ONCE // len(windows))
-    if torch.is_grad_enabled() or len(windows.hidden) <= some:
-        return windows.with_hidden(host.layer(index, windows, consecutive=True))
-    parts = zip(windows.hidden.split(some), windows.counts.split(some), windows.positions.split(some), strict=True)
-    after = [host.layer(index, Rows(*part, windows.pattern), consecutive=True) for part in parts]
-    return windows.with_hidden(torch.cat(after))
+def layer_on_windows(host: Host, index: int, rows: Rows, config: VccConfig, vips: int) -> Rows:
+    """Run one layer on all windows; without gradients in batches, to save memory. With `vip_window="every"` the rows
+    are not split: a token sees half a window on each side and the VIPs, the first rows, which see everything."""
+    if not rows.hidden.numel():
+        return rows
 
+    def run(part: Rows) -> Tensor:
+        if config.vip_window == "every":
+            return host.layer_near(index, part, vips, config.window // 2, ordered=True)
+        return host.layer(index, part, consecutive=True)
 
-def layer_with_vips(host: Host, index: int, vips: Rows, windows: Rows, pieces: WindowLayout) -> tuple[Rows, Rows]:
-    """Run one layer on VIPs (B, p) and all windows: a window sees the VIPs and its own tokens, the VIPs see each other
-    and the whole context."""
-    if not vips.hidden.numel():
-        return vips, layer_on_windows(host, index, windows)
-    everything = concat_rows(vips, join_windows(windows, pieces))
-    after = vips.with_hidden(host.layer_among(index, vips, everything))
-    owners = pieces.owners(len(windows))
-    some = len(owners) if torch.is_grad_enabled() else max(1, WINDOWED_AT_ONCE // (len(windows) + len(vips)))
-    found = []
-    for start in range(0, len(owners), max(some, 1)):
-        these = slice(start, start + some)
-        part = Rows(windows.hidden[these], windows.counts[these], windows.positions[these])
-        asking = copy_vips(vips, owners[these])
-        found.append(host.layer_among(index, part, concat_rows(asking, part)))
-    return after, windows.with_hidden(torch.cat(found)) if found else windows
-
-
-def copy_vips(vips: Rows, owners: Tensor) -> Rows:
-    """The VIPs of batch elements `owners` (k,): (k, p). The gradient of `index_select` is a sum; that of indexing
-    sorts."""
-    hidden, counts, positions = (each.index_select(0, owners) for each in (vips.hidden, vips.counts, vips.positions))
-    return Rows(hidden, counts, positions)
+    some = max(1, WINDOWED_AT_ONCE // len(rows))
+    if torch.is_grad_enabled() or len(rows.hidden) <= some:
+        return rows.with_hidden(run(rows))
+    parts = zip(rows.hidden.split(some), rows.counts.split(some), rows.positions.split(some), strict=True)
+    return rows.with_hidden(torch.cat([run(Rows(*part, rows.pattern)) for part in parts]))

@@ -56,18 +56,19 @@ class TinyHost(nn.Module):
         return vip_attention(q, k, vips, nodes, q.shape[-1] ** -0.5, self.bias(vips, nodes))
 
     def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
-        return self.layer_among(index, rows, rows)
+        return self.layer_seeing(index, rows)
 
-    def layer_near(self, index: int, rows: Rows, vips: int, reach: int) -> Tensor:
+    def layer_near(self, index: int, rows: Rows, vips: int, reach: int, ordered: bool = False) -> Tensor:
         later = torch.arange(len(rows)) >= vips
         gap = (rows.positions[:, :, None] - rows.positions[:, None]).abs()
-        return self.layer_among(index, rows, rows, ~((gap > reach) & later & later[:, None]))
+        return self.layer_seeing(index, rows, ~((gap > reach) & later & later[:, None]))
 
-    def layer_among(self, index: int, rows: Rows, keys: Rows, sees: Tensor | None = None) -> Tensor:
+    def layer_seeing(self, index: int, rows: Rows, sees: Tensor | None = None) -> Tensor:
+        """`sees` (B, r, r): whether a row sees another; None: all do."""
         x = rows.hidden
-        q, (_, k, v) = self.project(index, x)[0], self.project(index, keys.hidden)
-        logits = q @ k.mT * q.shape[-1] ** -0.5 + self.bias(rows, keys).to(q.dtype)
-        logits = logits + log_counts(keys.counts, q.dtype)[:, None, None]
+        q, k, v = self.project(index, x)
+        logits = q @ k.mT * q.shape[-1] ** -0.5 + self.bias(rows, rows).to(q.dtype)
+        logits = logits + log_counts(rows.counts, q.dtype)[:, None, None]
         if sees is not None:
             logits = logits.masked_fill(~sees[:, None], UNSEEN)
         x = x + self.out[index]((logits.softmax(-1) @ v).transpose(1, 2).flatten(2))
@@ -234,6 +235,8 @@ def claims_on_layer(host: Host, index: int, width: int, dtype: torch.dtype) -> I
     other = rows.with_hidden(torch.cat([rows.hidden[:, :9], rows.hidden[:, 9:].roll(1, 2)], 1))
     near, same = (host.layer_near(index, each, 2, 3)[:, 2:6] for each in (rows, other))
     yield Claim("a row further away than `reach` changes another in layer_near", near, same)
+    whole, ordered = (host.layer_near(index, padded, 2, 3, ordered=each)[real] for each in (False, True))
+    yield Claim("ordered=True changes the result of layer_near for tokens in their order", ordered, whole)
 
 
 def claims_on_score(host: Host, index: int, width: int, dtype: torch.dtype) -> Iterator[Claim]:

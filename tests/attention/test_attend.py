@@ -1,5 +1,7 @@
 """`attend`: buckets against Hugging Face's T5, the SDPA backend against the reference."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -264,3 +266,30 @@ def test_a_negative_window_is_refused():
         Scoring(window=-1)
     with pytest.raises(ValueError, match="first is -2; it must be at least 0"):
         Scoring(window=1, first=-2)
+
+
+@pytest.mark.parametrize("first", [0, 3, 40])
+@pytest.mark.parametrize("window", [0, 1, 7, 64])
+@pytest.mark.parametrize("biased", [False, True])
+def test_tokens_in_their_order_are_attended_to_in_blocks(first: int, window: int, biased: bool) -> None:
+    """Single tokens with gaps between them, padding at the end of one element; the first rows stand elsewhere."""
+    torch.manual_seed(0)
+    r = 40
+    q, k, v = heads(2, 2, r, 8).double()
+    positions = torch.cat([torch.tensor([5, 60, 2])[:first], 2 * torch.arange(r) - torch.arange(r) % 2])[:r]
+    real = torch.ones(2, r, dtype=torch.bool)
+    real[1, 31:] = False
+    if first:
+        real[0, first - 1] = False
+    rows = Rows(torch.zeros(2, r, 1), real, positions.expand(2, r))
+    relative = RelativeBias(torch.randn(32, 2, dtype=torch.float64)) if biased else None
+    scoring = Scoring(relative=relative, window=window, first=first)
+    leaves = [[part.clone().requires_grad_() for part in (q, k, v)] for _ in range(2)]
+    expected = attend(*leaves[0], rows, scoring, "reference")
+    found = attend(*leaves[1], rows, replace(scoring, ordered=True), "sdpa")
+    seen = real[:, None, :, None]
+    for out in (expected, found):
+        (out * seen).square().sum().backward()
+    assert ((found - expected) * seen).abs().max() < 1e-12
+    for one, other in zip(*leaves, strict=True):
+        assert (one.grad - other.grad).abs().max() < 1e-12

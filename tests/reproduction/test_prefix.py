@@ -40,7 +40,7 @@ OPEN = [
     VccConfig((4, 1), (99,), window_layers=0),
     VccConfig((8, 2, 1), (99, 99), window_layers=0),
     VccConfig((4, 1), (99,), window=64, window_layers=2),
-    VccConfig((4, 1), (99,), window=64, window_layers=2, vip_window="every"),
+    VccConfig((4, 1), (99,), window=128, window_layers=2, vip_window="every"),
 ]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from vcc.core.rows import UNSEEN, Rows
 
@@ -102,6 +103,7 @@ class Scoring:
     relative: RelativeBias | None = None
     window: int | None = None  # rows further apart than this do not see each other; None: all do
     first: int = 0  # so many rows, the first ones, see all rows and are seen by all, whatever the window
+    ordered: bool = False  # the others are single tokens in their order: those that are near are near by index too
     consecutive: bool = False  # the rows are neighbouring tokens: distances are differences of indices
     dropout: float = 0.0  # of the probabilities
     bias: Tensor | None = None  # (B or 1, H, r, r), added as it is, where the bias depends on more than distances
@@ -124,6 +126,13 @@ class Scoring:
 def distances(queries: Tensor, keys: Tensor) -> Tensor:
     """Positions (B, m) and (B, n) -> key - query (B, m, n), in float32 as in every backend."""
     return keys.float()[:, None, :] - queries.float()[:, :, None]
+
+
+def blocks_of(values: Tensor, size: int) -> Tensor:
+    """(..., n, d) -> (..., blocks, 3 size, d): each block of `size` rows between its neighbours, zeros beyond the
+    edges."""
+    padded = F.pad(values, (0, 0, size, size + -values.shape[-2] % size))
+    return padded.unfold(-2, 3 * size, size).transpose(-1, -2)
 
 
 def local_bias(bias: Tensor, distance: Tensor, window: int, first: int = 0) -> Tensor:

@@ -4,10 +4,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vcc.attention.scoring import Scoring, local_bias
+from vcc.attention.scoring import Scoring, blocks_of, local_bias
 from vcc.attention.unmasked import attend_unmasked
 from vcc.constant_result import constant_result
-from vcc.core.rows import Rows, log_counts
+from vcc.core.rows import UNSEEN, Rows, log_counts
 
 FOLDED = 8  # extra head dimensions for the bias per key; flash kernels need a multiple of 8
 
@@ -15,6 +15,8 @@ FOLDED = 8  # extra head dimensions for the bias per key; flash kernels need a m
 def attend_sdpa(q: Tensor, k: Tensor, v: Tensor, rows: Rows, scoring: Scoring) -> Tensor:
     """A bias that differs between queries has to be a matrix; a bias per key need not."""
     r, d = q.shape[2:]
+    if scoring.ordered and scoring.bias is None:
+        return attend_ordered(q, k, v, rows, scoring)
     scale, dropout = scoring.scale_of(q), scoring.dropout
     bias = log_counts(rows.counts, torch.promote_types(q.dtype, torch.float32))
     # On a CPU every kernel takes a float32 mask; on CUDA it must have the dtype of the queries.
@@ -42,6 +44,50 @@ def attend_sdpa(q: Tensor, k: Tensor, v: Tensor, rows: Rows, scoring: Scoring) -
         return F.scaled_dot_product_attention(q, k, v, mask, dropout, scale=scale)
     q, k, v = fold(q, k, v, bias, scale)
     return F.scaled_dot_product_attention(q, k, v, matrix, dropout, scale=scale)[..., :d]
+
+
+def attend_ordered(q: Tensor, k: Tensor, v: Tensor, rows: Rows, scoring: Scoring) -> Tensor:
+    """The first rows attend to all. The others, in blocks as long as the window, attend to the first rows, their own
+    block and the blocks beside it: work and memory are linear in the rows."""
+    first, window, scale, dropout = scoring.first, scoring.window, scoring.scale_of(q), scoring.dropout
+    assert window is not None
+    relative, places = scoring.relative, rows.positions
+    mask_dtype = torch.promote_types(q.dtype, torch.float32) if q.device.type == "cpu" else q.dtype
+    bias = log_counts(rows.counts, torch.promote_types(q.dtype, torch.float32))
+
+    ahead = q[:, :, :first]
+    if first:
+        every = bias[:, None, None].expand(-1, 1, first, -1).to(mask_dtype)
+        if relative is not None:
+            every = every + relative.between(places[:, :first], places).to(mask_dtype)
+        ahead = F.scaled_dot_product_attention(ahead, k, v, every, dropout, scale=scale)
+    if first == q.shape[2]:
+        return ahead
+
+    batch, _, r, _ = q.shape
+    size = max(window, 1)
+    asking = (
+        F.pad(q[:, :, first:], (0, 0, 0, -(r - first) % size)).unflatten(2, (-1, size)).transpose(1, 2).flatten(0, 1)
+    )
+    number = len(asking) // batch  # of blocks
+
+    def beside(values: Tensor) -> Tensor:
+        """(B, ..., r, d) -> (B * blocks, ..., first + 3 size, d): what a block sees, and what is too far for some."""
+        own = blocks_of(values[..., first:, :], size).movedim(-3, 1).flatten(0, 1)
+        return torch.cat([values[..., :first, :].repeat_interleave(number, 0, output_size=len(own)), own], -2)
+
+    about = torch.stack([places.to(bias.dtype), bias, torch.ones_like(bias)], -1)  # zeros beyond the edges
+    position, seen, real = beside(about).unbind(-1)  # (B * blocks, first + 3 size)
+    middle = position[:, first + size : first + 2 * size]
+    key = torch.arange(position.shape[1], device=q.device)
+    far = ((position[:, None] - middle[:, :, None]).abs() > window) & (key >= first) | (real == 0)[:, None]
+    itself = key == first + size + torch.arange(size, device=q.device)[:, None]  # so that padding sees something
+    mask = seen[:, None].masked_fill(far, UNSEEN).masked_fill(itself, 0.0)[:, None].to(mask_dtype)
+    if relative is not None:
+        mask = mask + relative.between(middle, position).to(mask_dtype)
+    near = F.scaled_dot_product_attention(asking, beside(k), beside(v), mask, dropout, scale=scale)
+    near = near.unflatten(0, (batch, number)).transpose(1, 2).flatten(2, 3)[:, :, : r - first]
+    return torch.cat([ahead, near], 2)
 
 
 def fold(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:

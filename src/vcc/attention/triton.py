@@ -27,6 +27,7 @@ def attend_triton(q: Tensor, k: Tensor, v: Tensor, rows: Rows, scoring: Scoring)
         starts=() if relative is None else relative.starts,
         window=scoring.window,
         first=scoring.first,
+        ordered=scoring.ordered,
         consecutive=scoring.consecutive,
         dropout=scoring.dropout,
     )

@@ -166,6 +166,20 @@ def concat_rows(*parts: Rows) -> Rows:
     )
 
 
+def split_rows(rows: Rows, first: int) -> tuple[Rows, Rows]:
+    """The first rows and the others: the inverse of `concat_rows` of two parts."""
+    patterns: list[Pattern | None] = [None, None]
+    if rows.pattern is not None and rows.pattern.groups[0][0] == first:
+        patterns = [
+            Pattern(groups, rows.pattern.uneven) for groups in (rows.pattern.groups[:1], rows.pattern.groups[1:])
+        ]
+    head, tail = patterns
+    return (
+        Rows(rows.hidden[:, :first], rows.counts[:, :first], rows.positions[:, :first], head),
+        Rows(rows.hidden[:, first:], rows.counts[:, first:], rows.positions[:, first:], tail),
+    )
+
+
 def pad_rows(rows: Rows, length: int) -> Rows:
     """Append rows of count 0 up to `length` rows."""
     missing = length - rows.hidden.shape[1]

@@ -19,6 +19,7 @@ class Windowed:
     parts: tuple[Rows, ...]  # (windows, size) rows each
     windows: tuple[WindowLayout, ...]  # for each part, where its windows belong
     layout: Layout | None = None  # where the rows of all parts belong in the whole; None: where they are
+    vips: int = 0  # of the one part, so many first rows, which every row sees: its windows slide, it is not split
 
     @classmethod
     def split(cls, parts: Sequence[Rows], size: int, layout: Layout | None = None) -> "Windowed":

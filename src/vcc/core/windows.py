@@ -15,13 +15,6 @@ class WindowLayout:
     rows: Rows  # as they were
     kept: Tensor | None  # (windows,) indices of the pieces that were kept; None: all
 
-    def owners(self, size: int) -> Tensor:
-        """(windows,) the batch element that each window of `size` rows is of."""
-        batch, n = self.rows.counts.shape
-        number = -(-n // size)
-        places = torch.arange(batch * number, device=self.rows.counts.device) if self.kept is None else self.kept
-        return places // number
-
 
 def split_windows(rows: Rows, size: int) -> tuple[Rows, WindowLayout]:
     """(B, n) rows -> (windows, size) rows: consecutive pieces, all pieces of all batch elements as one batch.

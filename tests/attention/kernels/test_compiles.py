@@ -16,7 +16,7 @@ def call(batch, r, biased, consecutive, window=-1):
     relative = RelativeBias(torch.randn(32, 12))
     table, starts = (relative.table, relative.starts) if biased else (None, ())
     keys, positions = torch.zeros(batch, r + -r % module.EDGE), torch.zeros(batch, r)
-    bias = module.Bias(keys, positions, table, None, 1.0, starts, window, 3, consecutive, 0.0)
+    bias = module.Bias(keys, positions, table, None, 1.0, starts, window, 3, False, consecutive, 0.0)
     out, lse = module.forward(q, k, v, bias)
     module.backward(grad, q, k, v, out, lse, bias, biased)
 

@@ -75,6 +75,7 @@ def assert_close(case: Case, dtype: torch.dtype, **options) -> None:
         {"window": 20, "consecutive": True},
         {"window": 40, "first": 3},
         {"table": True, "window": 40, "first": 40},
+        {"window": 25, "first": 70},
     ],
     ids=lambda options: "-".join(options) or "plain",
 )
@@ -82,6 +83,21 @@ def test_fused_equals_reference(device, dtype, options):
     torch.manual_seed(0)
     shape = (2, 1, 75, 16) if dtype == torch.float32 else (2, 1, 140, 16)
     assert_close(Case.random(shape, dtype, device, padding=9), dtype, scale=0.4, **options)
+
+
+@pytest.mark.parametrize("table", [False, True])
+@pytest.mark.parametrize(("first", "window"), [(3, 20), (40, 5), (0, 33), (64, 70)])
+def test_tokens_in_their_order_see_each_other_through_a_sliding_window(device, first, window, table):
+    """The positions of the first rows are missing among the others."""
+    torch.manual_seed(0)
+    case, r = Case.random((2, 1, 300, 16), torch.float32, device, padding=50), 300
+    asked = torch.arange(first) * 3 + 7
+    others = torch.tensor([place for place in range(r) if place not in set(asked.tolist())])
+    positions = torch.cat([asked, others[: r - first], r + torch.arange(max(0, r - first - len(others)))])
+    counts = torch.ones(2, r)
+    counts[1, -50:] = 0
+    case.rows = Rows(case.rows.hidden, counts.to(device), positions.repeat(2, 1).float().to(device))
+    assert_close(case, torch.float32, table=table, window=window, first=first, ordered=True)
 
 
 def test_fused_equals_reference_in_float16(device):
@@ -166,7 +182,7 @@ def test_the_operation_is_what_torch_believes_it_is(device):
     keys[:, 20:] = float("-inf")
     q, k, v, table = (part.detach().requires_grad_() for part in (case.q, case.k, case.v, case.table))
     starts = list(RelativeBias(table).starts)
-    call = (q, k, v, keys, case.rows.positions, table, None, 0.25, starts, -1, 0, False, 0.0)
+    call = (q, k, v, keys, case.rows.positions, table, None, 0.25, starts, -1, 0, False, False, 0.0)
     torch.library.opcheck(module._attention, call, rtol=1e-4, atol=1e-5)
 
 

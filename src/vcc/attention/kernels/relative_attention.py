@@ -12,7 +12,7 @@ import triton
 from torch import Tensor
 from torch.nn import functional as F
 
-from vcc.attention.kernels import tiles
+from vcc.attention.kernels import tiles as kernels
 
 LOG2E = 1.4426950408889634
 EDGE = 128  # per-row numbers are padded to a multiple of this; no block may be larger
@@ -46,8 +46,9 @@ def choose_plan(dtype: torch.dtype, features: int, local: bool = False) -> Plan:
         return Plan(*[Blocks(32, 32, 4, 2)] * 4)
     if features > 64:
         return Plan(Blocks(128, 64, 8, 2), *[Blocks(64, 64, 4, 2)] * 3)
-    if local:
-        return Plan(*[Blocks(64, 64, 4, 2)] * 4)
+    if local:  # a few tiles each: small ones, and many programs at a time
+        few = 128 if features <= 32 else None
+        return Plan(Blocks(64, 64, 4, 2, few), Blocks(64, 32, 4, 2), Blocks(64, 64, 4, 2, 168), Blocks(64, 32, 4, 2))
     return Plan(Blocks(128, 128, 8, 2), Blocks(64, 64, 4, 2, 168), Blocks(64, 128, 8, 2), Blocks(64, 64, 4, 2))
 
 
@@ -63,6 +64,7 @@ class Bias:
     starts: tuple[int, ...]
     window: int  # -1: none
     first: int  # rows that the window does not hide from any other, nor any other from them
+    ordered: bool  # the others are single tokens in their order
     consecutive: bool
     dropout: float
 
@@ -119,11 +121,44 @@ def prepare(q: Tensor, bias: Bias, *blocks: Blocks) -> Prepared:
     bias_programs = 0 if bias.table is None else heads * triton.cdiv(2 * reach + 1, 256)
     if bound_programs + bias_programs:
         table = biases if bias.table is None else bias.table
-        tiles._prepare_kernel[(bound_programs + bias_programs,)](
+        kernels._prepare_kernel[(bound_programs + bias_programs,)](
             bias.positions, table, bounds, biases, edges, r, heads, grains, bound_programs, table.stride(0),
             table.stride(-1), GRAIN=grain, REACH=reach, STARTS=bias.starts, BLOCK=256, num_warps=4,
         )  # fmt: skip
     return Prepared(grain, grains, reach, bounds, biases, edges)
+
+
+@dataclass(frozen=True)
+class Visible:
+    """For every tile of rows, which tiles of rows it sees; empty without a window."""
+
+    lists: Tensor  # (B, tiles, width) int32: those of which it sees a part from the front, the others from the back
+    counts: Tensor  # (B, tiles, 2) int32: how many of each
+
+    @property
+    def width(self) -> int:
+        return self.lists.shape[-1]
+
+
+def visible(q: Tensor, bias: Bias, ready: Prepared, own: int, other: int) -> Visible:
+    """Lists for tiles of `own` rows of tiles of `other` rows."""
+    batch, _, r, _ = q.shape
+    if bias.window < 0:
+        empty = q.new_empty(0, dtype=torch.int32)
+        return Visible(empty, empty)
+    tiles, width = triton.cdiv(r, own), triton.cdiv(r, other)
+    ordered = bias.ordered or bias.consecutive
+    if ordered:  # the lists of many rows are short
+        near = (own + 2 * bias.window) // other + 2
+        width = min(width, triton.cdiv(bias.first, other) + near)
+    lists = q.new_empty(batch, tiles, width, dtype=torch.int32)
+    counts = q.new_empty(batch, tiles, 2, dtype=torch.int32)
+    kernels._visible_kernel[(batch * tiles,)](
+        ready.bounds, lists, counts, r, ready.grains, width, bias.window, bias.first,
+        OWN=own, OTHER=other, GRAIN=ready.grain, CONSECUTIVE=bias.consecutive, ORDERED=ordered, BLOCK=128,
+        ASM=q.is_cuda, num_warps=4,
+    )  # fmt: skip
+    return Visible(lists, counts)
 
 
 def strides(tensor: Tensor) -> tuple[int, int, int]:
@@ -166,10 +201,11 @@ def forward(q: Tensor, k: Tensor, v: Tensor, bias: Bias, plan: Plan | None = Non
     lse = q.new_empty(batch, heads, bias.padded_r, dtype=torch.float32)
     with torch.cuda.device_of(q):
         ready = prepare(q, bias, blocks)
-        tiles._forward_kernel[(batch * heads * triton.cdiv(r, blocks.queries),)](
-            q, k, v, bias.keys, bias.positions, ready.bounds, ready.biases, out, lse,
+        seen = visible(q, bias, ready, blocks.queries, blocks.keys)
+        kernels._forward_kernel[(batch * heads * triton.cdiv(r, blocks.queries),)](
+            q, k, v, bias.keys, bias.positions, ready.bounds, ready.biases, seen.lists, seen.counts, out, lse,
             *strides(q), *strides(k), *strides(v), *strides(out), heads, r, bias.padded_r, ready.grains,
-            bias.scale * LOG2E, *bias.numbers(),
+            seen.width, bias.scale * LOG2E, *bias.numbers(),
             EDGE=EDGE, GRAIN=ready.grain, REACH=ready.reach, **bias.flags(), **shape_of(q, blocks),
         )  # fmt: skip
     return out, lse
@@ -211,17 +247,21 @@ def backward(
 
     with torch.cuda.device_of(q):
         ready = prepare(q, bias, plan.query, plan.key)
+        by_query = visible(q, bias, ready, plan.query.queries, plan.query.keys)
+        by_key = visible(q, bias, ready, plan.key.keys, plan.key.queries)
         common: dict[str, Any] = {"GRAIN": ready.grain, "REACH": ready.reach, **bias.flags()}
-        tiles._query_kernel[(batch * heads * rows,)](
-            q, k, v, bias.keys, bias.positions, ready.bounds, ready.biases, out, grad, lse, delta, dq, partial,
+        kernels._query_kernel[(batch * heads * rows,)](
+            q, k, v, bias.keys, bias.positions, ready.bounds, ready.biases, by_query.lists, by_query.counts, out, grad,
+            lse, delta, dq, partial,
             *strides(q), *strides(k), *strides(v), *strides(out), *strides(grad), *strides(dq),
-            heads, r, bias.padded_r, ready.grains, shares, factor, bias.scale, *bias.numbers(),
+            heads, r, bias.padded_r, ready.grains, by_query.width, shares, factor, bias.scale, *bias.numbers(),
             EDGE=EDGE, BUCKETS=buckets, TABLE_GRAD=table_grad, **common, **shape_of(q, plan.query),
         )  # fmt: skip
-        tiles._key_kernel[(batch * heads * triton.cdiv(r, plan.key.keys),)](
-            q, k, v, bias.keys, bias.positions, ready.bounds, ready.biases, grad, lse, delta, dk, dv,
+        kernels._key_kernel[(batch * heads * triton.cdiv(r, plan.key.keys),)](
+            q, k, v, bias.keys, bias.positions, ready.bounds, ready.biases, by_key.lists, by_key.counts, grad, lse,
+            delta, dk, dv,
             *strides(q), *strides(k), *strides(v), *strides(grad), *strides(dk), heads, r, bias.padded_r, ready.grains,
-            factor, bias.scale, *bias.numbers(), **common, **shape_of(q, plan.key),
+            by_key.width, factor, bias.scale, *bias.numbers(), **common, **shape_of(q, plan.key),
         )  # fmt: skip
         if table_grad:
             blocks = replace(plan.table, queries=plan.query.queries, keys=plan.query.keys)
@@ -236,16 +276,16 @@ def backward(
             inputs = (*strides(q), *strides(k), *strides(v), *strides(grad))
             numbers = (splits, rows * batch, shares, factor, *bias.numbers())
             if bias.consecutive:
-                tiles._neighbour_kernel[(heads * table_shares,)](
+                kernels._neighbour_kernel[(heads * table_shares,)](
                     q, k, v, bias.keys, ready.biases, ready.edges, grad, lse, delta, partial,
                     *inputs, batch, heads, r, bias.padded_r, *numbers, NEAR=near, **common,
                 )  # fmt: skip
             else:
-                tiles._near_kernel[(heads * table_shares,)](
+                kernels._near_kernel[(heads * table_shares,)](
                     q, k, v, bias.keys, bias.positions, ready.bounds, ready.biases, ready.edges, grad, lse, delta,
                     partial, *inputs, heads, r, bias.padded_r, ready.grains, *numbers, GRAIN=ready.grain, **common,
                 )  # fmt: skip
-            tiles._finish_kernel[(heads,)](
+            kernels._finish_kernel[(heads,)](
                 partial, dtable, shares, *dtable.stride(), BUCKETS=buckets, BLOCK=64, num_warps=4
             )  # fmt: skip
     return dq, dk, dv, dtable
@@ -255,12 +295,12 @@ def backward(
 
 _BIAS = (
     "Tensor keys, Tensor positions, Tensor? table, Tensor? seed, float scale, int[] starts, int window, int first, "
-    "bool consecutive, float dropout"
+    "bool ordered, bool consecutive, float dropout"
 )
 
 
-def _bias(keys, positions, table, seed, scale, starts, window, first, consecutive, dropout) -> Bias:
-    return Bias(keys, positions, table, seed, scale, tuple(starts), window, first, consecutive, dropout)
+def _bias(keys, positions, table, seed, scale, starts, window, first, ordered, consecutive, dropout) -> Bias:
+    return Bias(keys, positions, table, seed, scale, tuple(starts), window, first, ordered, consecutive, dropout)
 
 
 @torch.library.custom_op(
@@ -301,7 +341,7 @@ def _gradients(ctx, grad, _):
     *saved, table, seed = ctx.saved_tensors
     table_grad = table is not None and ctx.needs_input_grad[5]
     dq, dk, dv, dtable = _attention_backward(grad, *saved, table, seed, *ctx.rest, table_grad)
-    return dq, dk, dv, None, None, dtable.to(table.dtype) if table_grad else None, *[None] * 7
+    return dq, dk, dv, None, None, dtable.to(table.dtype) if table_grad else None, *[None] * 8
 
 
 _attention.register_autograd(_gradients, setup_context=_remember)
@@ -319,19 +359,21 @@ def relative_attention(
     starts: tuple[int, ...] = (),
     window: int | None = None,
     first: int = 0,
+    ordered: bool = False,
     consecutive: bool = False,
     dropout: float = 0.0,
 ) -> Tensor:
     """q, k, v (B, H, r, d), a bias per key and positions (B, r) in float32, table (buckets, H) -> (B, H, r, d).
 
     `starts[i]` is the first distance of bucket i + 1 to the left; the buckets to the right follow in the same order.
-    `window`: keys further away are masked, but neither for the `first` rows nor these for others. `consecutive`: the
-    distance is that of the rows' indices.
+    `window`: keys further away are masked, but neither for the `first` rows nor these for others. `ordered`: the others
+    are single tokens in their order. `consecutive`: the distance is that of the rows' indices.
     """
     keys = F.pad(keys * LOG2E, (0, -keys.shape[1] % EDGE), value=float("-inf"))
     seed = torch.randint(2**62, (1,), device=q.device) if dropout else None
-    rest = (keys, positions.contiguous(), table, seed, scale, list(starts), -1 if window is None else window, first)
+    places, window = positions.contiguous(), -1 if window is None else window
+    rest = (keys, places, table, seed, scale, list(starts), window, first, ordered, consecutive, dropout)
     if torch.is_grad_enabled() or torch.compiler.is_compiling():
-        return _attention(q, k, v, *rest, consecutive, dropout)[0]
+        return _attention(q, k, v, *rest)[0]
     # Calling an operation of torch takes longer than many of these kernels run; without gradients it is not needed.
-    return forward(q, k, v, _bias(*rest, consecutive, dropout))[0]
+    return forward(q, k, v, _bias(*rest))[0]

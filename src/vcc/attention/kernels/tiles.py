@@ -7,6 +7,9 @@ whose distances are all that large and of one sign, most of them, needs one numb
 diagonal look each distance up. The gradient of the bucket table is reduced inside the tile and written once per
 program: no atomics, so a run is reproducible.
 
+With a window, `_visible_kernel` lists for every tile of rows the tiles that it sees, once for all heads: first those of
+which some pairs are hidden, then those that are seen as a whole and need no mask.
+
 Scores are kept in base 2 (multiplied by log2 e), where the machine's exponential lives. `relative_attention.py`
 launches these.
 """
@@ -21,7 +24,20 @@ LOG2E = tl.constexpr(1.4426950408889634)
 HIDDEN = tl.constexpr(-1e30)  # the score of a key outside the window; finite, so that an all-hidden tile has no NaN
 
 # Arguments that differ from input to input: else a kernel would be compiled anew where one is 1 or divides by 16.
-LENGTHS = ("B", "H", "r", "grains", "bound_programs", "shares", "splits", "first_share", "threshold", "first")
+LENGTHS = (
+    "B",
+    "H",
+    "r",
+    "grains",
+    "bound_programs",
+    "shares",
+    "splits",
+    "first_share",
+    "threshold",
+    "first",
+    "width",
+    "window",
+)
 
 # ---------------------------------------------------------------------------------------------------------- tile parts
 
@@ -106,18 +122,73 @@ def _span(
 
 
 @triton.jit
+def _spans(base, start, SIZE: tl.constexpr, GRAIN: tl.constexpr, CONSECUTIVE: tl.constexpr):
+    """The same for many tiles."""
+    if CONSECUTIVE:
+        return start.to(tl.float32), (start + SIZE - 1).to(tl.float32)
+    else:
+        at = base + 2 * (start // GRAIN)
+        low = tl.load(at)
+        high = tl.load(at + 1)
+        for i in tl.static_range(1, SIZE // GRAIN):
+            low = tl.minimum(low, tl.load(at + 2 * i))
+            high = tl.maximum(high, tl.load(at + 2 * i + 1))
+        return low, high
+
+
+@triton.jit
+def _on_diagonal(OWN: tl.constexpr, OTHER: tl.constexpr):
+    """How many tiles of OTHER rows overlap one of OWN rows."""
+    return OWN // OTHER if OWN > OTHER else 1
+
+
+@triton.jit
+def _number_of_tiles(
+    count_base, own, r, PART: tl.constexpr, OWN: tl.constexpr, OTHER: tl.constexpr, HAS_WINDOW: tl.constexpr
+):  # fmt: skip
+    """How many tiles of OTHER rows a tile of OWN rows sees: in part 0 on the diagonal, in part 1 with hidden pairs, in
+    part 2 without. Without a window there is one part."""
+    if not HAS_WINDOW:
+        return tl.cdiv(r, OTHER)
+    elif PART == 0:
+        return tl.minimum(_on_diagonal(OWN, OTHER), tl.cdiv(r, OTHER) - own // OTHER)
+    else:
+        return tl.load(count_base + PART - 1)
+
+
+@triton.jit
+def _tile_start(
+    list_base, i, own, first, width, PART: tl.constexpr, OWN: tl.constexpr, OTHER: tl.constexpr,
+    HAS_WINDOW: tl.constexpr,
+):  # fmt: skip
+    """The first row of tile i of a part. The first rows see all tiles, and have no list."""
+    diagonal = own // OTHER
+    if not HAS_WINDOW:
+        return i * OTHER
+    elif PART == 0:
+        return (diagonal + i) * OTHER
+    elif PART == 1:
+        listed = tl.load(list_base + tl.minimum(i, width - 1))
+        every = tl.where(i < diagonal, i, i + _on_diagonal(OWN, OTHER))
+        return tl.where(own < first, every, listed) * OTHER
+    else:
+        return tl.load(list_base + width - 1 - i) * OTHER
+
+
+@triton.jit
 def _scores(
     qk, factor, key_bias, position_base, q_start, k_start, r, low, high, centre, left, right, window, first,
-    M: tl.constexpr, N: tl.constexpr, TURNED: tl.constexpr, HAS_TABLE: tl.constexpr, HAS_WINDOW: tl.constexpr,
+    M: tl.constexpr, N: tl.constexpr, TURNED: tl.constexpr, HAS_TABLE: tl.constexpr, MASK: tl.constexpr,
     CONSECUTIVE: tl.constexpr, FAR: tl.constexpr, ASM: tl.constexpr,
 ):  # fmt: skip
     """One tile of scores, (queries, keys) or TURNED (keys, queries), as `key_bias` is. `low`, `high`: the least and the
-    largest distance in it; `centre`: the head's biases by distance, at distance 0; `left`, `right`: far biases."""
+    largest distance in it; `centre`: the head's biases by distance, at distance 0; `left`, `right`: far biases. `MASK`:
+    0 if all pairs are seen, 1 if a window hides some, 2 if besides there may be pairs of a row with itself."""
     if HAS_TABLE:
         is_right = low >= FAR - 0.5
         is_left = high <= 0.5 - FAR
         key_bias += tl.where(is_right, right, tl.where(is_left, left, 0.0))
-    if HAS_WINDOW:  # a padding row sees itself, so that every row sees something
+    if MASK == 2:  # a padding row sees itself, so that every row sees something
         itself = _distance(0, q_start, k_start, r, M, N, TURNED, True) == 0
         s = qk * factor + tl.where(itself, tl.maximum(key_bias, 0.0), key_bias)
     else:
@@ -130,21 +201,19 @@ def _scores(
             size = tl.minimum(tl.abs(distance) + 0.5, FAR).to(tl.int32)
             index = tl.where(distance < 0, -size, size)
         s += _look_up(centre, index, ASM)
-    if HAS_WINDOW:
-        distance = _distance(position_base, q_start, k_start, r, M, N, TURNED, CONSECUTIVE)
-        s = tl.where((tl.abs(distance) <= window) | _either_first(q_start, k_start, first, M, N, TURNED), s, HIDDEN)
+    if MASK:
+        q_at = _unless_first(position_base, q_start, r, first, M, CONSECUTIVE)
+        k_at = _unless_first(position_base, k_start, r, first, N, CONSECUTIVE)
+        distance = k_at[:, None] - q_at[None, :] if TURNED else k_at[None, :] - q_at[:, None]
+        s = tl.where(tl.abs(distance) > window, HIDDEN, s)  # a distance that is no number is not larger
     return s
 
 
 @triton.jit
-def _either_first(q_start, k_start, first, M: tl.constexpr, N: tl.constexpr, TURNED: tl.constexpr):
-    """Where the query or the key of a tile is one of the first rows, which see all and are seen by all."""
-    q_row = q_start + tl.arange(0, M)
-    k_row = k_start + tl.arange(0, N)
-    if TURNED:
-        return tl.minimum(k_row[:, None], q_row[None, :]) < first
-    else:
-        return tl.minimum(k_row[None, :], q_row[:, None]) < first
+def _unless_first(base, start, r, first, SIZE: tl.constexpr, CONSECUTIVE: tl.constexpr):
+    """(SIZE,) positions; NaN for the first rows, which see all and are seen by all."""
+    at = _positions(base, start, r, SIZE, CONSECUTIVE).to(tl.float32)
+    return tl.where(start + tl.arange(0, SIZE) < first, float("nan"), at)
 
 
 @triton.jit
@@ -233,12 +302,61 @@ def _prepare_kernel(
         tl.store(Biases + h * (2 * REACH + 1) + index, bias * LOG2E, mask=inside)
 
 
+@triton.jit(do_not_specialize=LENGTHS)
+def _visible_kernel(
+    Bounds, Lists, Counts, r, grains, width, window, first,
+    OWN: tl.constexpr, OTHER: tl.constexpr, GRAIN: tl.constexpr, CONSECUTIVE: tl.constexpr, ORDERED: tl.constexpr,
+    BLOCK: tl.constexpr, ASM: tl.constexpr,
+):  # fmt: skip
+    """One program: the tiles of OTHER rows that a tile of OWN rows sees, without those on the diagonal. From the front
+    of its list those of which some pairs are hidden, from its back those that are seen as a whole. Tiles with one of
+    the first rows see all, and have no list."""
+    tiles = tl.cdiv(r, OWN)
+    others = tl.cdiv(r, OTHER)
+    own = tl.program_id(0) % tiles * OWN
+    b = tl.cast(tl.program_id(0) // tiles, tl.int64)
+    bounds_base = Bounds + b * grains * 2
+    list_base = Lists + tl.cast(tl.program_id(0), tl.int64) * width
+    hidden = 0
+    whole = 0
+    if own >= first:
+        own_low, own_high = _span(bounds_base, own, OWN, GRAIN, CONSECUTIVE, ASM)
+        # Candidates: the tiles of the first rows, then those from `begin` to `end`.
+        ahead = tl.minimum(tl.cdiv(first, OTHER), others)
+        begin = ahead
+        end = others
+        if ORDERED:  # what is near is near by index too
+            begin = tl.maximum(ahead, (own - tl.minimum(own, window)) // OTHER)
+            end = tl.minimum(others, (own + OWN - 1 + window) // OTHER + 1)
+        candidates = ahead + tl.maximum(end - begin, 0)
+        for i in range(0, candidates, BLOCK):
+            at = i + tl.arange(0, BLOCK)
+            tile = tl.where(at < ahead, at, begin + at - ahead)
+            inside = at < candidates
+            other = tile * OTHER
+            low, high = _spans(bounds_base, tl.where(inside, other, 0), OTHER, GRAIN, CONSECUTIVE)
+            near = (low - own_high <= window) & (own_low - high <= window)
+            diagonal = (other < own + OWN) & (own < other + OTHER)
+            seen = inside & (near | (other < first)) & ~diagonal
+            all_near = (high - own_low <= window) & (own_high - low <= window)
+            as_whole = seen & (all_near | (other + OTHER <= first))
+            in_part = seen & ~as_whole
+            tl.store(list_base + hidden + tl.cumsum(in_part.to(tl.int32), 0) - 1, tile, mask=in_part)
+            tl.store(list_base + width - whole - tl.cumsum(as_whole.to(tl.int32), 0), tile, mask=as_whole)
+            hidden += tl.sum(in_part.to(tl.int32), 0)
+            whole += tl.sum(as_whole.to(tl.int32), 0)
+    else:
+        hidden = others - tl.minimum(others - own // OTHER, _on_diagonal(OWN, OTHER))
+    tl.store(Counts + 2 * tl.program_id(0), hidden)
+    tl.store(Counts + 2 * tl.program_id(0) + 1, whole)
+
+
 @triton.jit
 def _forward_tile(
     acc, total, top, q, start, k_base, v_base, k_stride, v_stride, bias_base, position_base, low, high, q_start,
     centre, left, right, r, factor, window, first, seed, pair, threshold, keep_scale,
     D: tl.constexpr, PADDED: tl.constexpr, M: tl.constexpr, N: tl.constexpr, HAS_TABLE: tl.constexpr,
-    HAS_WINDOW: tl.constexpr,
+    MASK: tl.constexpr,
     CONSECUTIVE: tl.constexpr, FAR: tl.constexpr, HAS_DROPOUT: tl.constexpr, PRECISION: tl.constexpr, ASM: tl.constexpr,
 ):  # fmt: skip
     """Let the queries see keys start .. start + N."""
@@ -246,7 +364,7 @@ def _forward_tile(
     qk = tl.dot(q, tl.trans(k), input_precision=PRECISION)
     s = _scores(
         qk, factor, _numbers(bias_base, start, N)[None, :], position_base, q_start, start, r, low, high,
-        centre, left, right, window, first, M, N, False, HAS_TABLE, HAS_WINDOW, CONSECUTIVE, FAR, ASM,
+        centre, left, right, window, first, M, N, False, HAS_TABLE, MASK, CONSECUTIVE, FAR, ASM,
     )  # fmt: skip
     new_top = tl.maximum(top, tl.max(s, 1))
     p = tl.exp2(s - new_top[:, None])
@@ -264,15 +382,14 @@ def _forward_tile(
 
 @triton.jit(do_not_specialize=LENGTHS)
 def _forward_kernel(
-    Q, K, V, KeyBias, Positions, Bounds, Biases, Out, Lse,
-    q_sb, q_sh, q_sr, k_sb, k_sh, k_sr, v_sb, v_sh, v_sr, o_sb, o_sh, o_sr, H, r, padded_r, grains,
+    Q, K, V, KeyBias, Positions, Bounds, Biases, Lists, Counts, Out, Lse,
+    q_sb, q_sh, q_sr, k_sb, k_sh, k_sr, v_sb, v_sh, v_sr, o_sb, o_sh, o_sr, H, r, padded_r, grains, width,
     factor, window, first, Seed, threshold, keep_scale,
     D: tl.constexpr, PADDED: tl.constexpr, M: tl.constexpr, N: tl.constexpr, GRAIN: tl.constexpr, EDGE: tl.constexpr,
     HAS_TABLE: tl.constexpr, HAS_WINDOW: tl.constexpr, CONSECUTIVE: tl.constexpr, FAR: tl.constexpr,
     REACH: tl.constexpr, HAS_DROPOUT: tl.constexpr, PRECISION: tl.constexpr, ASM: tl.constexpr,
 ):  # fmt: skip
     """One program: M queries of one head against all keys."""
-    RELATIVE: tl.constexpr = HAS_TABLE or HAS_WINDOW
     tiles = tl.cdiv(r, M)
     pair = tl.program_id(0) // tiles
     m = tl.program_id(0) % tiles * M
@@ -293,19 +410,23 @@ def _forward_kernel(
         right = tl.load(centre + FAR)
 
     q = _tile(Q + b * q_sb + h * q_sh, m, q_sr, r, M, D, PADDED)
-    q_low, q_high = _span(bounds_base, m, M, GRAIN, CONSECUTIVE or not RELATIVE, ASM)
+    q_low, q_high = _span(bounds_base, m, M, GRAIN, CONSECUTIVE or not HAS_TABLE, ASM)
     acc = tl.zeros([M, PADDED], tl.float32)
     total = tl.zeros([M], tl.float32)
     top = tl.full([M], -float("inf"), tl.float32)
-    for n in range(0, r, N):
-        k_low, k_high = _span(bounds_base, n, N, GRAIN, CONSECUTIVE or not RELATIVE, ASM)
-        low = k_low - q_high
-        high = k_high - q_low
-        if not HAS_WINDOW or (((low <= window) & (high >= -window)) | (m < first) | (n < first)):
+    list_base = Lists + (b * tiles + tl.program_id(0) % tiles) * width
+    count_base = Counts + 2 * (b * tiles + tl.program_id(0) % tiles)
+    for part in tl.static_range(3 if HAS_WINDOW else 1):
+        for i in range(_number_of_tiles(count_base, m, r, part, M, N, HAS_WINDOW)):
+            n = _tile_start(list_base, i, m, first, width, part, M, N, HAS_WINDOW)
+            k_low, k_high = _span(bounds_base, n, N, GRAIN, CONSECUTIVE or not HAS_TABLE, ASM)
+            low = k_low - q_high
+            high = k_high - q_low
             acc, total, top = _forward_tile(
                 acc, total, top, q, n, k_base, v_base, k_sr, v_sr, bias_base, position_base, low, high, m,
                 centre, left, right, r, factor, window, first, seed, pair, threshold, keep_scale,
-                D, PADDED, M, N, HAS_TABLE, HAS_WINDOW, CONSECUTIVE, FAR, HAS_DROPOUT, PRECISION, ASM,
+                D, PADDED, M, N, HAS_TABLE, 2 - part if HAS_WINDOW else 0, CONSECUTIVE, FAR, HAS_DROPOUT, PRECISION,
+                ASM,
             )  # fmt: skip
     _store(Out + b * o_sb + h * o_sh, m, o_sr, r, acc * (keep_scale / total)[:, None], M, D, PADDED)
     # Beyond the edge: +inf, so that backward finds probabilities of 0 there.
@@ -317,7 +438,7 @@ def _forward_kernel(
 def _score_gradient(
     q, k, v, grad, lse, delta, key_bias, position_base, m, n, low, high, centre, left, right, r, factor, window, first,
     seed, pair, threshold, keep_scale,
-    M: tl.constexpr, N: tl.constexpr, HAS_TABLE: tl.constexpr, HAS_WINDOW: tl.constexpr, CONSECUTIVE: tl.constexpr,
+    M: tl.constexpr, N: tl.constexpr, HAS_TABLE: tl.constexpr, MASK: tl.constexpr, CONSECUTIVE: tl.constexpr,
     FAR: tl.constexpr, HAS_DROPOUT: tl.constexpr, PRECISION: tl.constexpr, ASM: tl.constexpr,
 ):  # fmt: skip
     """The gradient of the scores of queries m .. m + M and keys n .. n + N."""
@@ -325,7 +446,7 @@ def _score_gradient(
     dp = tl.dot(grad, tl.trans(v), input_precision=PRECISION)
     s = _scores(
         qk, factor, key_bias[None, :], position_base, m, n, r, low, high, centre, left, right, window, first,
-        M, N, False, HAS_TABLE, HAS_WINDOW, CONSECUTIVE, FAR, ASM,
+        M, N, False, HAS_TABLE, MASK, CONSECUTIVE, FAR, ASM,
     )  # fmt: skip
     if HAS_DROPOUT:
         q_row = m + tl.arange(0, M)
@@ -339,7 +460,7 @@ def _query_tile(
     dq, far_left, far_right, q, grad, lse, delta, n, k_base, v_base, k_stride, v_stride, bias_base, position_base,
     low, high, m, centre, left, right, r, factor, window, first, seed, pair, threshold, keep_scale,
     D: tl.constexpr, PADDED: tl.constexpr, M: tl.constexpr, N: tl.constexpr, HAS_TABLE: tl.constexpr,
-    HAS_WINDOW: tl.constexpr, CONSECUTIVE: tl.constexpr, FAR: tl.constexpr, TABLE_GRAD: tl.constexpr,
+    MASK: tl.constexpr, CONSECUTIVE: tl.constexpr, FAR: tl.constexpr, TABLE_GRAD: tl.constexpr,
     HAS_DROPOUT: tl.constexpr, PRECISION: tl.constexpr, ASM: tl.constexpr,
 ):  # fmt: skip
     """What keys n .. n + N add to the gradient of the queries and, if they are far, of the bucket table."""
@@ -348,7 +469,7 @@ def _query_tile(
     ds = _score_gradient(
         q, k, v, grad, lse, delta, _numbers(bias_base, n, N), position_base, m, n, low, high, centre, left, right, r,
         factor, window, first, seed, pair, threshold, keep_scale,
-        M, N, HAS_TABLE, HAS_WINDOW, CONSECUTIVE, FAR, HAS_DROPOUT, PRECISION, ASM,
+        M, N, HAS_TABLE, MASK, CONSECUTIVE, FAR, HAS_DROPOUT, PRECISION, ASM,
     )  # fmt: skip
     if TABLE_GRAD:
         row_sums = tl.sum(ds, 1)
@@ -360,9 +481,9 @@ def _query_tile(
 
 @triton.jit(do_not_specialize=LENGTHS)
 def _query_kernel(
-    Q, K, V, KeyBias, Positions, Bounds, Biases, Out, Grad, Lse, Delta, DQ, Partial,
+    Q, K, V, KeyBias, Positions, Bounds, Biases, Lists, Counts, Out, Grad, Lse, Delta, DQ, Partial,
     q_sb, q_sh, q_sr, k_sb, k_sh, k_sr, v_sb, v_sh, v_sr, o_sb, o_sh, o_sr, g_sb, g_sh, g_sr, d_sb, d_sh, d_sr,
-    H, r, padded_r, grains, shares, factor, scale, window, first, Seed, threshold, keep_scale,
+    H, r, padded_r, grains, width, shares, factor, scale, window, first, Seed, threshold, keep_scale,
     D: tl.constexpr, PADDED: tl.constexpr, M: tl.constexpr, N: tl.constexpr, GRAIN: tl.constexpr, EDGE: tl.constexpr,
     HAS_TABLE: tl.constexpr, HAS_WINDOW: tl.constexpr, CONSECUTIVE: tl.constexpr, FAR: tl.constexpr,
     REACH: tl.constexpr, BUCKETS: tl.constexpr, TABLE_GRAD: tl.constexpr,
@@ -370,7 +491,6 @@ def _query_kernel(
 ):  # fmt: skip
     """Backward, one program: M queries of one head; dq, delta = sum(out grad), and a share of the table's
     gradient, from the far tiles."""
-    RELATIVE: tl.constexpr = HAS_TABLE or HAS_WINDOW
     tiles = tl.cdiv(r, M)
     pair = tl.program_id(0) // tiles
     m = tl.program_id(0) % tiles * M
@@ -390,7 +510,7 @@ def _query_kernel(
         left = tl.load(centre - FAR)
         right = tl.load(centre + FAR)
 
-    q_low, q_high = _span(bounds_base, m, M, GRAIN, CONSECUTIVE or not RELATIVE, ASM)
+    q_low, q_high = _span(bounds_base, m, M, GRAIN, CONSECUTIVE or not HAS_TABLE, ASM)
     out = _tile(Out + b * o_sb + h * o_sh, m, o_sr, r, M, D, PADDED)
     grad = _tile(Grad + b * g_sb + h * g_sh, m, g_sr, r, M, D, PADDED)
     delta = tl.sum(out.to(tl.float32) * grad.to(tl.float32), 1)
@@ -401,15 +521,19 @@ def _query_kernel(
     dq = tl.zeros([M, PADDED], tl.float32)
     far_left = tl.zeros([M], tl.float32)
     far_right = tl.zeros([M], tl.float32)
-    for n in range(0, r, N):
-        k_low, k_high = _span(bounds_base, n, N, GRAIN, CONSECUTIVE or not RELATIVE, ASM)
-        low = k_low - q_high
-        high = k_high - q_low
-        if not HAS_WINDOW or (((low <= window) & (high >= -window)) | (m < first) | (n < first)):
+    list_base = Lists + (b * tiles + tl.program_id(0) % tiles) * width
+    count_base = Counts + 2 * (b * tiles + tl.program_id(0) % tiles)
+    for part in tl.static_range(3 if HAS_WINDOW else 1):
+        for i in range(_number_of_tiles(count_base, m, r, part, M, N, HAS_WINDOW)):
+            n = _tile_start(list_base, i, m, first, width, part, M, N, HAS_WINDOW)
+            k_low, k_high = _span(bounds_base, n, N, GRAIN, CONSECUTIVE or not HAS_TABLE, ASM)
+            low = k_low - q_high
+            high = k_high - q_low
             dq, far_left, far_right = _query_tile(
                 dq, far_left, far_right, q, grad, lse, delta, n, k_base, v_base, k_sr, v_sr, bias_base, position_base,
                 low, high, m, centre, left, right, r, factor, window, first, seed, pair, threshold, keep_scale,
-                D, PADDED, M, N, HAS_TABLE, HAS_WINDOW, CONSECUTIVE, FAR, TABLE_GRAD, HAS_DROPOUT, PRECISION, ASM,
+                D, PADDED, M, N, HAS_TABLE, 2 - part if HAS_WINDOW else 0, CONSECUTIVE, FAR, TABLE_GRAD, HAS_DROPOUT,
+                PRECISION, ASM,
             )  # fmt: skip
     _store(DQ + b * d_sb + h * d_sh, m, d_sr, r, dq * scale, M, D, PADDED)
     if TABLE_GRAD:  # this program's share; all shares of a head are neighbours
@@ -423,7 +547,7 @@ def _key_tile(
     dk, dv, k, v, start, q_base, g_base, q_stride, g_stride, lse_base, delta_base, position_base, low, high,
     k_start, key_bias, centre, left, right, r, factor, window, first, seed, pair, threshold, keep_scale,
     D: tl.constexpr, PADDED: tl.constexpr, M: tl.constexpr, N: tl.constexpr, HAS_TABLE: tl.constexpr,
-    HAS_WINDOW: tl.constexpr,
+    MASK: tl.constexpr,
     CONSECUTIVE: tl.constexpr, FAR: tl.constexpr, HAS_DROPOUT: tl.constexpr, PRECISION: tl.constexpr, ASM: tl.constexpr,
 ):  # fmt: skip
     """What queries start .. start + M add to the gradients of the keys and values. Tiles are (keys, queries), so that
@@ -432,7 +556,7 @@ def _key_tile(
     qk = tl.dot(k, tl.trans(q), input_precision=PRECISION)
     s = _scores(
         qk, factor, key_bias[:, None], position_base, start, k_start, r, low, high, centre, left, right, window, first,
-        M, N, True, HAS_TABLE, HAS_WINDOW, CONSECUTIVE, FAR, ASM,
+        M, N, True, HAS_TABLE, MASK, CONSECUTIVE, FAR, ASM,
     )  # fmt: skip
     lse = _numbers(lse_base, start, M)
     p = tl.exp2(s - lse[None, :])
@@ -453,15 +577,14 @@ def _key_tile(
 
 @triton.jit(do_not_specialize=LENGTHS)
 def _key_kernel(
-    Q, K, V, KeyBias, Positions, Bounds, Biases, Grad, Lse, Delta, DK, DV,
+    Q, K, V, KeyBias, Positions, Bounds, Biases, Lists, Counts, Grad, Lse, Delta, DK, DV,
     q_sb, q_sh, q_sr, k_sb, k_sh, k_sr, v_sb, v_sh, v_sr, g_sb, g_sh, g_sr, d_sb, d_sh, d_sr, H, r, padded_r, grains,
-    factor, scale, window, first, Seed, threshold, keep_scale,
+    width, factor, scale, window, first, Seed, threshold, keep_scale,
     D: tl.constexpr, PADDED: tl.constexpr, M: tl.constexpr, N: tl.constexpr, GRAIN: tl.constexpr,
     HAS_TABLE: tl.constexpr, HAS_WINDOW: tl.constexpr, CONSECUTIVE: tl.constexpr, FAR: tl.constexpr,
     REACH: tl.constexpr, HAS_DROPOUT: tl.constexpr, PRECISION: tl.constexpr, ASM: tl.constexpr,
 ):  # fmt: skip
     """Backward, one program: N keys of one head; dk and dv."""
-    RELATIVE: tl.constexpr = HAS_TABLE or HAS_WINDOW
     tiles = tl.cdiv(r, N)
     pair = tl.program_id(0) // tiles
     n = tl.program_id(0) % tiles * N
@@ -484,19 +607,23 @@ def _key_kernel(
 
     k = _tile(K + b * k_sb + h * k_sh, n, k_sr, r, N, D, PADDED)
     v = _tile(V + b * v_sb + h * v_sh, n, v_sr, r, N, D, PADDED)
-    k_low, k_high = _span(bounds_base, n, N, GRAIN, CONSECUTIVE or not RELATIVE, ASM)
+    k_low, k_high = _span(bounds_base, n, N, GRAIN, CONSECUTIVE or not HAS_TABLE, ASM)
     key_bias = _numbers(KeyBias + b * padded_r, n, N)
     dk = tl.zeros([N, PADDED], tl.float32)
     dv = tl.zeros([N, PADDED], tl.float32)
-    for m in range(0, r, M):
-        q_low, q_high = _span(bounds_base, m, M, GRAIN, CONSECUTIVE or not RELATIVE, ASM)
-        low = k_low - q_high
-        high = k_high - q_low
-        if not HAS_WINDOW or (((low <= window) & (high >= -window)) | (m < first) | (n < first)):
+    list_base = Lists + (b * tiles + tl.program_id(0) % tiles) * width
+    count_base = Counts + 2 * (b * tiles + tl.program_id(0) % tiles)
+    for part in tl.static_range(3 if HAS_WINDOW else 1):
+        for i in range(_number_of_tiles(count_base, n, r, part, N, M, HAS_WINDOW)):
+            m = _tile_start(list_base, i, n, first, width, part, N, M, HAS_WINDOW)
+            q_low, q_high = _span(bounds_base, m, M, GRAIN, CONSECUTIVE or not HAS_TABLE, ASM)
+            low = k_low - q_high
+            high = k_high - q_low
             dk, dv = _key_tile(
                 dk, dv, k, v, m, q_base, g_base, q_sr, g_sr, lse_base, delta_base, position_base, low, high,
                 n, key_bias, centre, left, right, r, factor, window, first, seed, pair, threshold, keep_scale,
-                D, PADDED, M, N, HAS_TABLE, HAS_WINDOW, CONSECUTIVE, FAR, HAS_DROPOUT, PRECISION, ASM,
+                D, PADDED, M, N, HAS_TABLE, 2 - part if HAS_WINDOW else 0, CONSECUTIVE, FAR, HAS_DROPOUT, PRECISION,
+                ASM,
             )  # fmt: skip
     _store(DK + b * d_sb + h * d_sh, n, d_sr, r, dk * scale, N, D, PADDED)
     _store(DV + b * d_sb + h * d_sh, n, d_sr, r, dv * keep_scale, N, D, PADDED)
@@ -542,7 +669,7 @@ def _near_kernel(
             ds = _score_gradient(
                 q, k, v, grad, lse, delta, _numbers(KeyBias + b * padded_r, n, N), position_base, m, n, low, high,
                 Biases + h * (2 * REACH + 1) + REACH, 0.0, 0.0, r, factor, window, first, seed, pair, threshold,
-                keep_scale, M, N, True, HAS_WINDOW, False, FAR, HAS_DROPOUT, PRECISION, ASM,
+                keep_scale, M, N, True, 2 if HAS_WINDOW else 0, False, FAR, HAS_DROPOUT, PRECISION, ASM,
             )  # fmt: skip
             distance = _distance(position_base, m, n, r, M, N, False, False)
             sums += _sums_beyond(ds, distance, low, high, Edges, BUCKETS)
@@ -587,7 +714,7 @@ def _neighbour_kernel(
             acc += _score_gradient(
                 q, k, v, grad, lse, delta, _numbers(KeyBias + b * padded_r, n, N), 0, m, n, low, high,
                 Biases + h * (2 * REACH + 1) + REACH, 0.0, 0.0, r, factor, window, first, seed, pair, threshold,
-                keep_scale, M, N, True, HAS_WINDOW, True, FAR, HAS_DROPOUT, PRECISION, ASM,
+                keep_scale, M, N, True, 2 if HAS_WINDOW else 0, True, FAR, HAS_DROPOUT, PRECISION, ASM,
             )  # fmt: skip
         sums = _sums_beyond(acc, _distance(0, m, n, r, M, N, False, True), low, high, Edges, BUCKETS)
     at = h * shares + first_share + (tile * NEAR + j) * splits + split

@@ -17,9 +17,8 @@ from vcc.config import VccConfig
 from vcc.core.cut import Cut
 from vcc.core.rows import Rows
 from vcc.core.state import Compressed, Windowed
-from vcc.core.windows import WindowLayout
-from vcc.encode import Host, layer_on_windows, layer_step, layer_with_vips, to_tree, to_windows
-from vcc.hosts.families.host import FamilyHost
+from vcc.encode import Host, layer_on_windows, layer_step, to_tree, to_windows
+from vcc.hosts.families.host import FamilyHost, Near
 from vcc.hosts.forward.request import LongInput
 from vcc.hosts.forward.wrapped import Openings
 
@@ -43,11 +42,8 @@ class OneLayer(Host):
     def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
         return self.host.run_layer(self.module, rows, consecutive)
 
-    def layer_near(self, index: int, rows: Rows, vips: int, reach: int) -> Tensor:
-        return self.host.run_layer(self.module, rows, False, vips, reach)
-
-    def layer_among(self, index: int, rows: Rows, keys: Rows) -> Tensor:
-        return self.host.run_layer_among(self.module, rows, keys)
+    def layer_near(self, index: int, rows: Rows, vips: int, reach: int, ordered: bool = False) -> Tensor:
+        return self.host.run_layer(self.module, rows, False, Near(vips, reach, ordered))
 
     def score(self, index: int, vips: Rows, nodes: Rows) -> Tensor:
         return self.host.run_score(self.module, vips, nodes)
@@ -58,9 +54,9 @@ class CompiledPieces:
 
     def __init__(self, backend: Any = "inductor", options: Mapping[str, Any] | None = None) -> None:
         """`options` are those of `torch.compile`."""
-        functions = (begin, window, window_with_vips, tree, step, step_and_cut, end)
+        functions = (begin, window, tree, step, step_and_cut, end)
         pieces = (compiled(piece, backend, options=options) for piece in functions)
-        self.begin, self.window, self.window_with_vips, self.tree, self.step, self.step_and_cut, self.end = pieces
+        self.begin, self.window, self.tree, self.step, self.step_and_cut, self.end = pieces
 
     def __call__(
         self, encoder: Any, batch: LongInput, settings: VccConfig, openings: Openings | None = None
@@ -70,10 +66,7 @@ class CompiledPieces:
         layers = [OneLayer(host, layer) for layer in host.layers]
         first, windows = self.begin(encoder, batch, config)
         for layer in layers[: config.window_layers]:
-            if config.vip_window == "every":
-                parts = with_own_parts(self.window_with_vips(layer, *windows.parts, windows.windows[1]))
-            else:
-                parts = tuple(self.window(layer, part) for part in windows.parts)
+            parts = tuple(self.window(layer, part, config, windows.vips) for part in windows.parts)
             windows = replace(windows, parts=parts)
         state = with_own_strides(self.tree(windows, batch.vips, config))
         for layer in layers[config.window_layers or 0 :]:
@@ -109,12 +102,8 @@ def begin(encoder: Any, batch: LongInput, config: VccConfig) -> tuple[Tensor, Wi
     return rows.hidden, windows
 
 
-def window(host: Host, part: Rows) -> Rows:
-    return layer_on_windows(host, 0, part)
-
-
-def window_with_vips(host: Host, vips: Rows, part: Rows, pieces: WindowLayout) -> tuple[Rows, Rows]:
-    return layer_with_vips(host, 0, vips, part, pieces)
+def window(host: Host, part: Rows, config: VccConfig, vips: int) -> Rows:
+    return layer_on_windows(host, 0, part, config, vips)
 
 
 def tree(windows: Windowed, vips: Tensor, config: VccConfig) -> Compressed:
@@ -138,12 +127,6 @@ def end(host: FamilyHost, state: Compressed) -> Tensor:
 def with_vips_together(state: Compressed) -> Compressed:
     """The same memory layout after every piece: a compiled function specialises on it."""
     return replace(state, vips=state.vips.with_hidden(state.vips.hidden.contiguous()))
-
-
-def with_own_parts(parts: tuple[Rows, Rows]) -> tuple[Rows, Rows]:
-    """VIPs and windows with the same strides after every layer."""
-    vips, windows = parts
-    return vips.with_hidden(own_strides(vips.hidden)), windows.with_hidden(own_strides(windows.hidden))
 
 
 def own_strides(hidden: Tensor) -> Tensor:

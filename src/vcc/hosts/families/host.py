@@ -3,18 +3,16 @@
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from vcc.attention.attend import attend
-from vcc.attention.between import attend_between
 from vcc.attention.scoring import RelativeBias, Scoring
 from vcc.core.rows import Rows
 from vcc.core.score import vip_attention
 from vcc.encode import Host
-from vcc.errors import ModelError
 from vcc.hosts.families import Family
 from vcc.hosts.families.layer import with_parameters
 
@@ -46,6 +44,19 @@ class LayerParts:
     bias: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] | None = None
     window: int | None = None  # rows further apart than that do not see each other
     dropout: float = 0.0  # of the probabilities, in training
+
+
+class Near(NamedTuple):
+    """Rows further than `reach` tokens apart do not see each other, except the first `vips` of them."""
+
+    vips: int
+    reach: int
+    ordered: bool  # the other rows are single tokens in their order
+
+    def among(self, scoring: Scoring) -> Scoring:
+        if scoring.window is None:
+            return replace(scoring, window=self.reach, first=self.vips, ordered=self.ordered)
+        return replace(scoring, window=min(scoring.window, self.reach))
 
 
 @dataclass(frozen=True)
@@ -122,18 +133,14 @@ class FamilyHost(Host):
     def layer(self, index: int, rows: Rows, consecutive: bool = False) -> Tensor:
         return self.run_layer(self.layers[index], rows, consecutive)
 
-    def layer_near(self, index: int, rows: Rows, vips: int, reach: int) -> Tensor:
-        return self.run_layer(self.layers[index], rows, False, vips, reach)
-
-    def layer_among(self, index: int, rows: Rows, keys: Rows) -> Tensor:
-        return self.run_layer_among(self.layers[index], rows, keys)
+    def layer_near(self, index: int, rows: Rows, vips: int, reach: int, ordered: bool = False) -> Tensor:
+        return self.run_layer(self.layers[index], rows, False, Near(vips, reach, ordered))
 
     def score(self, index: int, vips: Rows, nodes: Rows) -> Tensor:
         return self.run_score(self.layers[index], vips, nodes)
 
-    def run_layer(self, layer: Any, rows: Rows, consecutive: bool, vips: int = 0, reach: int | None = None) -> Tensor:
-        """With a reach, rows see what is near, and the first `vips` everything. A window of the layer's own has no
-        exceptions, and the smaller one counts."""
+    def run_layer(self, layer: Any, rows: Rows, consecutive: bool, near: Near | None = None) -> Tensor:
+        """`near`: who sees whom. A window of the layer's own has no exceptions, and the smaller one counts."""
         if self.training and self.layer_drop and float(torch.rand([])) < self.layer_drop:
             return rows.hidden
 
@@ -143,35 +150,13 @@ class FamilyHost(Host):
             q, k, v = (split_heads(project(seen), parts.head_size) for project in (parts.query, parts.key, parts.value))
             relative = None if parts.relative is None else parts.relative(hidden.device)
             dropout = parts.dropout if self.training else 0.0
-            window, first = parts.window, 0
-            if reach is not None:
-                window, first = (reach, vips) if window is None else (min(window, reach), 0)
-            scoring = Scoring(parts.scale, relative, window, first, consecutive, dropout)
+            scoring = Scoring(parts.scale, relative, parts.window, consecutive=consecutive, dropout=dropout)
+            if near is not None:
+                scoring = near.among(scoring)
             if parts.bias is not None:
                 places = torch.arange(len(rows), device=hidden.device)[None] if consecutive else rows.positions
                 scoring = replace(scoring, bias=parts.bias(q, k, places, places))
             return parts.mix(hidden, merge_heads(attend(q, k, v, rows, scoring)))
-
-        return layer(rows.hidden, instead=run)
-
-    def run_layer_among(self, layer: Any, rows: Rows, keys: Rows) -> Tensor:
-        """No layer is dropped in training: rows of one layer come in several calls."""
-
-        def run(hidden: Tensor) -> Tensor:
-            parts = self.describe(layer)
-            if parts.window is not None:
-                raise ModelError(
-                    f'vip_window="every": layers of {type(self.model).__name__} have a window of {parts.window} tokens '
-                    'of their own, in which VIPs cannot see the whole input; vip_window must be "inline" or "own"'
-                )
-            asking, asked = parts.see(hidden, rows.positions), parts.see(keys.hidden, keys.positions)
-            q = split_heads(parts.query(asking), parts.head_size)
-            k, v = (split_heads(project(asked), parts.head_size) for project in (parts.key, parts.value))
-            relative = None if parts.relative is None else parts.relative(hidden.device)
-            scoring = Scoring(parts.scale, relative, dropout=parts.dropout if self.training else 0.0)
-            if parts.bias is not None:
-                scoring = replace(scoring, bias=parts.bias(q, k, rows.positions, keys.positions))
-            return parts.mix(hidden, merge_heads(attend_between(q, k, v, rows, keys, scoring)))
 
         return layer(rows.hidden, instead=run)
 
