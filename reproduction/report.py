@@ -157,6 +157,8 @@ def draw(pictures: Sequence[Picture], path: Path) -> None:
                 axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
                 axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
                 axis.set_minor_locator(NullLocator())
+        if not picture.log_x:  # ratios of times can be seen only from zero
+            axes.set_xlim(left=0)
         axes.set_xlabel(picture.x)
         axes.set_ylabel(picture.y)
         axes.set_title(picture.title, loc="left")
