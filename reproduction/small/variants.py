@@ -145,6 +145,7 @@ VARIANTS: dict[str, Variant] = {
     **{f"vcc-near-{layers}": near(layers) for layers in (1, 2, 3, 4)},
     "vcc-near-2-few": near(2, "h = 32", budget=(32,)),
     "vcc-near-2-wide": near(2, "segments of 32, h = 20", scales=(32, 1), budget=(20,)),
+    "vcc-near-2-fast": near(2, "segments of 32, h = 20, windows of 256", scales=(32, 1), budget=(20,), window=256),
     "vcc-half": vcc("half of the pretraining: the paper's 150k", steps=0.5),
     "vcc-more": vcc("twice the pretraining: the paper's VCC*", steps=2),
     "vcc-as-long": vcc("four times the steps of pretraining and of each task: Longformer's time", steps=4, tuning=4),

@@ -25,19 +25,9 @@ HIDDEN = tl.constexpr(-1e30)  # the score of a key outside the window; finite, s
 
 # Arguments that differ from input to input: else a kernel would be compiled anew where one is 1 or divides by 16.
 LENGTHS = (
-    "B",
-    "H",
-    "r",
-    "grains",
-    "bound_programs",
-    "shares",
-    "splits",
-    "first_share",
-    "threshold",
-    "first",
-    "width",
+    "B", "H", "r", "grains", "bound_programs", "shares", "splits", "first_share", "threshold", "first", "width",
     "window",
-)
+)  # fmt: skip
 
 # ---------------------------------------------------------------------------------------------------------- tile parts
 
