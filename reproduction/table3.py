@@ -27,7 +27,7 @@ class Table3(Experiment):
         lengths = self.lengths(at)
         found = steps.learning(at, list(lengths))
         found += [steps.tune(at, model, TASK) for model in lengths]
-        return found + [steps.score(at, TASK, model=model, length=n) for model in lengths for n in lengths[model]]
+        return found + [steps.score(at, TASK, model, n) for model in lengths for n in lengths[model]]
 
     def lengths(self, at: Workspace) -> dict[str, list[int]]:
         """For each model, from an eighth of its training length to four times that, as far as it has positions."""

@@ -163,11 +163,11 @@ def pretrain(layout: SmallLayout, name: str) -> None:
     finish(folder, model, tokenizer, replace(found, curve=[{"step": 0, **before}, *found.curve]))
 
 
-def steps_in(layout: SmallLayout, name: str, seconds: float | None, steps: int) -> int:
+def steps_in(layout: SmallLayout, name: str, seconds: float | None, steps: int, setting: str = OWN) -> int:
     """Steps that take this many seconds of a GPU that runs nothing else, by the measured time; else `steps`."""
     if seconds is None:
         return steps
-    took = json.loads(layout.times(name).read_text(encoding="utf-8"))
+    took = json.loads(layout.times(name, setting).read_text(encoding="utf-8"))
     each = took.get("training_gpu_ms_each") or took["training_ms_each"]
     return max(1, round(1000 * seconds / each / layout.small.batch))
 
@@ -305,9 +305,9 @@ def answer(layout: SmallLayout, name: str) -> None:
     learn_paragraphs(layout, name, model, tokenizer, folder)
 
 
-def tune(layout: SmallLayout, name: str, task: str) -> None:
-    """Learn a task, then answer its validation questions."""
-    small, folder, chosen = layout.small, layout.tuned(name, task), variants.variant(name)
+def tune(layout: SmallLayout, name: str, task: str, setting: str = OWN, options: dict[str, Any] | None = None) -> None:
+    """Learn a task, with the model's own settings unless others are given, then answer its validation questions."""
+    small, folder, chosen = layout.small, layout.tuned(name, task, setting), variants.variant(name)
     length = variants.reads(name, small.length, small.short)
     tokenizer = load.load_tokenizer(layout.start(chosen.start), local=True)
     if not (folder / CURVE).exists():
@@ -315,9 +315,9 @@ def tune(layout: SmallLayout, name: str, task: str) -> None:
         head = head_of(task)
         torch.manual_seed(small.seed)  # of a new head
         if small.reader:
-            model = variants.reading(name, layout.reader(chosen.start), length, head=head)
+            model = variants.reading(name, layout.reader(chosen.start), length, options, head=head)
         else:
-            model = variants.loaded(name, layout.answering(name), length, new_head=head != "span", head=head)
+            model = variants.loaded(name, layout.answering(name), length, options, new_head=head != "span", head=head)
         data = training_data(layout, task, tokenizer, length)
         vips = most_vips(data) if small.compile and chosen.kind == "vcc" else None
         variants.make_fast(name, model, small.device, small.compile, vips)
@@ -326,13 +326,13 @@ def tune(layout: SmallLayout, name: str, task: str) -> None:
         if task == HOPS:
             add_facts(model)
             objective = with_facts(objective)
-        steps = steps_in(layout, name, small.tune_seconds, chosen.tune_steps(small.tune_steps))
+        steps = steps_in(layout, name, small.tune_seconds, chosen.tune_steps(small.tune_steps), setting)
         plan = LoopPlan(small.tune_rate, steps)
         found = train(model, objective, data, small, plan, folder, closing=closing)
         if task == HOPS:
             save_facts(model, folder)
         finish(folder, model, tokenizer, found)
-    score(layout, name, task)
+    score(layout, name, task, setting, options)
 
 
 def score(
@@ -343,13 +343,13 @@ def score(
     options: dict[str, Any] | None = None,
     length: int | None = None,
 ) -> None:
-    """Answer with a tuned model, with other settings or at another length than in training."""
-    small = layout.small
+    """Answer with a model tuned with these settings, or at another length than in training."""
+    small, folder = layout.small, layout.tuned(name, task, setting)
     reading = length or variants.reads(name, small.length, small.short)
     head = head_of(task)
-    model = variants.loaded(name, layout.tuned(name, task), reading, options, head=head)
+    model = variants.loaded(name, folder, reading, options, head=head)
     model.eval().to(small.device)
-    tokenizer = load.load_tokenizer(layout.tuned(name, task), local=True)
+    tokenizer = load.load_tokenizer(folder, local=True)
     held_out = examples(layout, task, "validation")
     predictor = Predictor.of(task_of(layout, task), head, model, tokenizer, reading, min(small.at_once, 32))
     objective = replace(predictor.answering, vips=variants.vip_name(name))
@@ -358,7 +358,7 @@ def score(
         predictions, report, _ = predictor.answer_all(held_out)
         metrics = predictor.task.metrics(predictions, held_out)
         if task == HOPS:
-            load_facts(model, layout.tuned(name, task))
+            load_facts(model, folder)
             records = hop_records("validation", str(layout.packed / DATA))[: small.examples]
             model.to(small.device)
             metrics |= fact_scores(model, with_facts(objective), predictor.tokenize, records, 32, small.device)

@@ -47,8 +47,8 @@ class SmallLayout:
     def answering(self, model: str) -> Path:
         return self.out / "answering" / f"{model}{self.end}"
 
-    def tuned(self, model: str, task: str) -> Path:
-        return self.out / "tuned" / f"{model}{self.end}-{task}"
+    def tuned(self, model: str, task: str, setting: str = OWN) -> Path:
+        return self.out / "tuned" / f"{model}{self.end}-{task}{'' if setting == OWN else f'-{setting}'}"
 
     def scores(self, model: str, task: str, setting: str = OWN, length: int | None = None) -> Path:
         end = f"-{length}" if length else ""

@@ -140,22 +140,25 @@ def perplexities(at: Workspace, models: Sequence[str]) -> Picture:
 
 
 def frontier(at: Workspace, task: str, settings: Sequence[Setting]) -> tuple[ReportTable, Picture]:
-    """Accuracy against time over settings."""
+    """Accuracy against time over settings: of a forward pass, or of training if only that was timed."""
     name = metric(task)
     rows: list[tuple[Any, ...]] = []
     points = []
-    whose = ", the GPU busy" if at.small.device == "cuda" else ""
+    whose, what = (
+        ", the GPU busy" if at.small.device == "cuda" else "",
+        "forward" if at.small.time_forward else "training",
+    )
     for setting in settings:
         found, took = accuracy(at, setting.model, task, setting.name), times(at, setting.model, setting.name)
-        ms = took.get("forward_gpu_ms_each" if whose else "forward_ms_each")
+        ms = took.get(f"{what}_gpu_ms_each" if whose else f"{what}_ms_each")
         rows.append((setting.model, setting.name, interval(found, name), f"{ms:.2f}" if ms else None))
         if found and ms:
             low, high = found.get(f"{name}_low"), found.get(f"{name}_high")
             points.append(Point(setting.model, ms, found[name], low, high, label=setting.name))
     table = ReportTable(
-        f"{task}: {name} over settings", ("model", "setting", name, f"forward ms each{whose}"), tuple(rows)
+        f"{task}: {name} over settings", ("model", "setting", name, f"{what} ms each{whose}"), tuple(rows)
     )
-    return table, Picture(task, f"forward ms per sequence{whose}", f"{name}, %", tuple(points), log_x=True)
+    return table, Picture(task, f"{what} ms per sequence{whose}", f"{name}, %", tuple(points), log_x=True)
 
 
 def by_length(at: Workspace, task: str, lengths: dict[str, list[int]]) -> tuple[ReportTable, Picture]:

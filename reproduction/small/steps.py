@@ -20,7 +20,7 @@ SLOWER_CPU = 400  # how many times longer on two cores
 
 @dataclass(frozen=True)
 class Setting:
-    """A model with other settings than in training."""
+    """A model with other settings than its own."""
 
     model: str
     name: str
@@ -58,19 +58,21 @@ def answer(at: Workspace, model: str, repeat: int = 0) -> ProcessStep:
     return job(at, "answer", {"name": model, **seeded(repeat)}, layout.answering(model) / CURVE, needs, took)
 
 
-def tune(at: Workspace, model: str, task: str, repeat: int = 0) -> ProcessStep:
-    layout = at.layout.repeated(repeat)
+def tune(at: Workspace, model: str, task: str, repeat: int = 0, setting: Setting | None = None) -> ProcessStep:
+    layout, name = at.layout.repeated(repeat), setting.name if setting else OWN
     before = layout.reader(VARIANTS[model].start) if at.small.reader else layout.answering(model)
-    needs = (before / CURVE, *timed(at, model, at.small.tune_seconds))
+    needs = (before / CURVE, *timed(at, model, at.small.tune_seconds, name))
     steps = VARIANTS[model].tune_steps(at.small.tune_steps)
     took = at.small.tune_seconds / 60 if at.small.tune_seconds else minutes(at.small, model, steps)
     arguments = {"name": model, "task": task, **seeded(repeat)}
-    return job(at, "tune", arguments, layout.scores(model, task), needs, took + answering(at, model))
+    if setting:
+        arguments |= {"setting": name, "options": setting.options}
+    return job(at, "tune", arguments, layout.scores(model, task, name), needs, took + answering(at, model))
 
 
-def timed(at: Workspace, model: str, seconds: float | None) -> tuple[Path, ...]:
+def timed(at: Workspace, model: str, seconds: float | None, setting: str = OWN) -> tuple[Path, ...]:
     """Steps that are counted in seconds need the time of one."""
-    return () if seconds is None else (at.layout.times(model),)
+    return () if seconds is None else (at.layout.times(model, setting),)
 
 
 def seeded(repeat: int) -> dict[str, int]:
@@ -92,14 +94,10 @@ def learning(at: Workspace, models: Sequence[str]) -> list[ProcessStep]:
     return found + [step(at, model, repeat) for repeat in repeats for step in (pretrain, answer) for model in models]
 
 
-def score(
-    at: Workspace, task: str, setting: Setting | None = None, model: str = "", length: int | None = None
-) -> ProcessStep:
-    """Score with another setting or at another length."""
-    name, options = (setting.name, setting.options) if setting else (OWN, None)
-    model = setting.model if setting else model
-    file = at.layout.scores(model, task, name, length)
-    given = {"name": model, "task": task, "setting": name, "options": options, "length": length}
+def score(at: Workspace, task: str, model: str, length: int) -> ProcessStep:
+    """Score at another length."""
+    file = at.layout.scores(model, task, OWN, length)
+    given = {"name": model, "task": task, "length": length}
     return job(at, "score", given, file, (at.layout.scores(model, task),), answering(at, model))
 
 

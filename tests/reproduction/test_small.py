@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from reproduction.baselines.block_models import pattern_of
 from reproduction.experiment import Workspace, unique
 from reproduction.loop import LoopPlan
 from reproduction.small import jobs, learning, steps
@@ -57,22 +58,19 @@ def test_everyone_starts_with_the_same_weights(layout: SmallLayout) -> None:
 
 
 @pytest.mark.slow
-def test_other_settings_and_lengths_are_read_with(layout: SmallLayout) -> None:
+def test_other_settings_are_tuned_with_and_other_lengths_are_read(layout: SmallLayout) -> None:
     for name, options in (("longformer", {"window": 8}), ("mra", {"per_row": 1}), ("vcc", {"budget": [3]})):
-        folder = layout.tuned(name, "squad_haystack")
-        if not folder.exists():
+        if not layout.answering(name).exists():
             jobs.pretrain(layout, name)
             jobs.answer(layout, name)
-            jobs.tune(layout, name, "squad_haystack")
-        jobs.score(layout, name, "squad_haystack", "other", options)
-        assert layout.scores(name, "squad_haystack", "other").exists()
-    assert (
-        loaded("longformer", layout.tuned("longformer", "squad_haystack"), 128, {"window": 8}).config.attention_window
-        == [8] * 3
-    )
-    mra = loaded("mra", layout.tuned("mra", "squad_haystack"), 128, {"per_row": 1})
-    assert mra.config.attention_blocks["per_row"] == 1
-    assert loaded("vcc", layout.tuned("vcc", "squad_haystack"), 128, {"budget": [3]}).config.vcc["budget"] == [3]
+        jobs.tune(layout, name, "squad_haystack")
+        jobs.tune(layout, name, "squad_haystack", "other", options)
+        assert json.loads(layout.scores(name, "squad_haystack", "other").read_text())["setting"] == "other"
+    other = {name: layout.tuned(name, "squad_haystack", "other") for name in ("longformer", "mra", "vcc")}
+    assert loaded("longformer", other["longformer"], 128).config.attention_window == [8] * 3
+    assert pattern_of(loaded("mra", other["mra"], 128, {"per_row": 1})).per_row == 1
+    assert json.loads((other["vcc"] / "config.json").read_text())["vcc"]["budget"] == [3]
+    assert json.loads((layout.tuned("vcc", "squad_haystack") / "config.json").read_text())["vcc"]["budget"] != [3]
     for name in ("vcc", "longformer"):
         jobs.score(layout, name, "squad_haystack", length=512)
         assert json.loads(layout.scores(name, "squad_haystack", length=512).read_text())["length"] == 512
