@@ -35,6 +35,7 @@ from reproduction.small.layout import CURVE, HIDDEN, OWN, PRESTART, TOKENS, Smal
 from reproduction.small.learning import MaskedWords, finish, train
 from reproduction.small.opened import WatchingPredictor
 from reproduction.small.pack import DATA, MODEL
+from reproduction.small.pieces import PermutedWords, Pieces, PieceTokenizer
 from reproduction.small.questions import QUESTIONS, VIPS, HiddenQuestions, QuestionTokens
 from reproduction.small.settings import Small
 from reproduction.small.small_tasks import HOPS, hop_records, small_task
@@ -66,12 +67,25 @@ MOSTLY_EMPTY = ("cuad",)  # most clauses are in few contracts; like its authors,
 
 
 def sequences(
-    layout: SmallLayout, split: str, tokenizer: Any, length: int, seed: int, size: int, ratio: float = MASKED
+    layout: SmallLayout,
+    split: str,
+    tokenizer: Any,
+    length: int,
+    seed: int,
+    size: int,
+    ratio: float = MASKED,
+    pieces: Pieces | None = None,
 ) -> PretrainDataset:
-    """Masked sequences of a split; in clusters if the settings say so."""
+    """Masked sequences of a split; in clusters if the settings say so, in shuffled pieces if the model reads these."""
     small, store = layout.small, text_of(layout, split)
     clusters = {"cluster_window": small.mask_window, "cluster_density": small.mask_density} if small.mask_window else {}
-    return PretrainDataset(store, MaskedLM.of(tokenizer, ratio=ratio, **clusters), length, seed, size)
+    words = MaskedLM.of(tokenizer, ratio=ratio, **clusters)
+    return PretrainDataset(store, PermutedWords(words, pieces) if pieces else words, length, seed, size)
+
+
+def pieces_of(layout: SmallLayout, name: str, tokenizer: Any) -> Pieces | None:
+    """How this model's texts are cut, if they are."""
+    return Pieces(Frame.of(tokenizer), layout.small.short) if variants.variant(name).pieces else None
 
 
 def text_of(layout: SmallLayout, split: str, kind: str = TOKENS) -> TokenStore:
@@ -81,10 +95,11 @@ def text_of(layout: SmallLayout, split: str, kind: str = TOKENS) -> TokenStore:
         return unpack_tokens(layout.packed / kind / split, layout.tokens(split, kind))
 
 
-def perplexity(layout: SmallLayout, tokenizer: Any, objective: MaskedWords) -> Perplexity:
-    """Perplexity of held-out masked words, on the same sequences and masks for all models."""
+def perplexity(layout: SmallLayout, tokenizer: Any, objective: MaskedWords, pieces: Pieces | None = None) -> Perplexity:
+    """Perplexity of held-out masked words, on the same sequences and masks for all models but those that read pieces:
+    nearly the same text is shuffled for them."""
     small = layout.small
-    data = sequences(layout, "validation", tokenizer, small.length, seed=1, size=HELD_OUT_ROWS)
+    data = sequences(layout, "validation", tokenizer, small.length, seed=1, size=HELD_OUT_ROWS, pieces=pieces)
     number = min(HELD_OUT_ROWS, data.per_epoch)
     dtype = torch.bfloat16 if small.device == "cuda" else torch.float32
     return Perplexity(data[:number], objective, small.at_once, dtype)
@@ -151,13 +166,14 @@ def pretrain(layout: SmallLayout, name: str) -> None:
     kind = variants.variant(name).kind
     vips = "vip_mask" if kind == "vcc" else None  # Longformer's authors pretrain it without global tokens
     objective = MaskedWords(tokenizer.pad_token_id, vips, small.short if kind == "dense-512" else None)
-    measure = perplexity(layout, tokenizer, objective)
+    pieces = pieces_of(layout, name, tokenizer)
+    measure = perplexity(layout, tokenizer, objective, pieces)
     variants.make_fast(name, model, small.device, small.compile)
     before = measure(model.to(small.device))
     steps = steps_in(layout, name, small.pretrain_seconds, variants.variant(name).pretrain_steps(small.pretrain_steps))
     found = Trained()
     if steps:
-        data = sequences(layout, "train", tokenizer, small.length, small.seed, 2**40)
+        data = sequences(layout, "train", tokenizer, small.length, small.seed, 2**40, pieces=pieces)
         plan, every = LoopPlan(small.pretrain_rate, steps), max(20, steps // 100 * 20)
         found = train(model, objective, MaskedSequences(data), small, plan, folder, measure, every)
     finish(folder, model, tokenizer, replace(found, curve=[{"step": 0, **before}, *found.curve]))
@@ -223,15 +239,24 @@ def balanced(found: Sequence[Example], reach: int) -> list[Example]:
     return answered * max(1, round(len(empty) / max(1, len(answered)))) + empty
 
 
-def training_data(layout: SmallLayout, task: str, tokenizer: Any, length: int) -> Dataset[Any]:
+def reading(tokenizer: Any, head: Head, length: int, pieces: Pieces | None) -> ExampleTokenizer:
+    """The tokenizer of a task's examples for one model."""
+    if pieces is None:
+        return ExampleTokenizer(tokenizer, head, length)
+    return PieceTokenizer(tokenizer, head, length, pieces)
+
+
+def training_data(
+    layout: SmallLayout, task: str, tokenizer: Any, length: int, pieces: Pieces | None = None
+) -> Dataset[Any]:
     """SQuAD from packed ids; other tasks from their texts; HotpotQA with paragraphs in a new order every time."""
     if task not in FROM_IDS:
-        tokenize = ExampleTokenizer(tokenizer, head_of(task), length)
+        tokenize = reading(tokenizer, head_of(task), length, pieces)
         if task == HOPS:
             return ShuffledHops(hop_records("train", str(layout.packed / DATA)), tokenize, layout.small.seed)
         return TaskExamples(examples(layout, task, "train"), tokenize)
     tokens = QuestionTokens.load(layout.packed / TOKENS / QUESTIONS)
-    return HiddenQuestions(tokens, Frame.of(tokenizer), length, layout.small.seed, task == HIDDEN)
+    return HiddenQuestions(tokens, Frame.of(tokenizer), length, layout.small.seed, task == HIDDEN, pieces)
 
 
 def most_vips(data: Dataset[Any]) -> int:
@@ -274,7 +299,7 @@ def learn_paragraphs(layout: SmallLayout, name: str, model: Any, tokenizer: Any,
     if small.answer_steps:
         variants.make_fast(name, model, small.device, small.compile, VIPS)
         objective = answering(layout, name, model, tokenizer, small.short)
-        data = training_data(layout, "squad", tokenizer, small.short)
+        data = training_data(layout, "squad", tokenizer, small.short, pieces_of(layout, name, tokenizer))
         paragraphs = replace(small, batch=PARAGRAPHS, at_once=PARAGRAPHS)
         found = train(model, objective, data, paragraphs, LoopPlan(small.tune_rate, small.answer_steps), folder)
     found.curve.append({"step": found.steps, **ceiling(layout, name, model, tokenizer)})
@@ -287,7 +312,9 @@ def ceiling(layout: SmallLayout, name: str, model: Any, tokenizer: Any) -> dict[
     held_out = examples(layout, "squad", "validation")
     model.eval().to(small.device)
     predictor = Predictor.of(TASKS["squad"](), "span", model, tokenizer, small.short, PARAGRAPHS)
-    predictor = replace(predictor, answering=answering(layout, name, model, tokenizer, small.short))
+    tokenize = reading(tokenizer, "span", small.short, pieces_of(layout, name, tokenizer))
+    objective = answering(layout, name, model, tokenizer, small.short)
+    predictor = replace(predictor, tokenize=tokenize, answering=objective)
     with half_precision(small.device):
         predictions = predictor.answer_all(held_out).predictions
     return {"paragraph_f1": predictor.task.metrics(predictions, held_out)["f1"]}
@@ -318,7 +345,7 @@ def tune(layout: SmallLayout, name: str, task: str, setting: str = OWN, options:
             model = variants.reading(name, layout.reader(chosen.start), length, options, head=head)
         else:
             model = variants.loaded(name, layout.answering(name), length, options, new_head=head != "span", head=head)
-        data = training_data(layout, task, tokenizer, length)
+        data = training_data(layout, task, tokenizer, length, pieces_of(layout, name, tokenizer))
         vips = most_vips(data) if small.compile and chosen.kind == "vcc" else None
         variants.make_fast(name, model, small.device, small.compile, vips)
         closing = ClosingBudget(model.vcc, length, chosen.closing) if chosen.closing else None
@@ -345,15 +372,16 @@ def score(
 ) -> None:
     """Answer with a model tuned with these settings, or at another length than in training."""
     small, folder = layout.small, layout.tuned(name, task, setting)
-    reading = length or variants.reads(name, small.length, small.short)
+    tokens = length or variants.reads(name, small.length, small.short)
     head = head_of(task)
-    model = variants.loaded(name, folder, reading, options, head=head)
+    model = variants.loaded(name, folder, tokens, options, head=head)
     model.eval().to(small.device)
     tokenizer = load.load_tokenizer(folder, local=True)
     held_out = examples(layout, task, "validation")
-    predictor = Predictor.of(task_of(layout, task), head, model, tokenizer, reading, min(small.at_once, 32))
+    predictor = Predictor.of(task_of(layout, task), head, model, tokenizer, tokens, min(small.at_once, 32))
     objective = replace(predictor.answering, vips=variants.vip_name(name))
-    predictor = WatchingPredictor.watching(replace(predictor, answering=objective))
+    tokenize = reading(tokenizer, head, tokens, pieces_of(layout, name, tokenizer))
+    predictor = WatchingPredictor.watching(replace(predictor, tokenize=tokenize, answering=objective))
     with half_precision(small.device):
         predictions, report, _ = predictor.answer_all(held_out)
         metrics = predictor.task.metrics(predictions, held_out)
@@ -363,7 +391,7 @@ def score(
             model.to(small.device)
             metrics |= fact_scores(model, with_facts(objective), predictor.tokenize, records, 32, small.device)
     cut = {"cut_examples": report.cut_examples, "cut_answers": report.cut_answers}
-    found = {"model": name, "task": task, "setting": setting, "length": reading, "examples": len(held_out)}
+    found = {"model": name, "task": task, "setting": setting, "length": tokens, "examples": len(held_out)}
     file = layout.scores(name, task, setting, length)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, json.dumps({**found, **cut, "metrics": metrics, "opened": predictor.shares()}, indent=1))

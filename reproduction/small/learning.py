@@ -20,6 +20,7 @@ from transformers import PreTrainedModel, set_seed
 from reproduction.loop import BETWEEN, LoopPlan, Losses, Trained, Work, half_precision, learn
 from reproduction.small.closing import ClosingBudget
 from reproduction.small.layout import CURVE
+from reproduction.small.pieces import collate_types
 from reproduction.small.settings import Small
 from vcc.data.collate import IGNORED
 from vcc.data.pretrain import Masked, collate_masked
@@ -47,6 +48,7 @@ class MaskedWords:
         mask = batch.pop("vip_mask")
         if self.vips is not None:
             batch[self.vips] = mask
+        batch |= collate_types(items, mask.shape[1])
         if self.row is not None and batch["input_ids"].shape[1] > self.row:
             n = batch["input_ids"].shape[1] // self.row * self.row
             batch = {name: value[:, :n].reshape(-1, self.row) for name, value in batch.items()}

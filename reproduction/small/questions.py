@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
+from reproduction.small.pieces import Pieces
 from vcc.data.example import Example
 from vcc.data.features import Features, Frame, Row, token_spans, tokenize_text, tokenize_texts
 from vcc.errors import DataError
@@ -87,10 +88,13 @@ def joined(parts: Sequence[Ints]) -> tuple[Ints, Ints]:
 
 class HiddenQuestions(Dataset[Features]):
     """Draw d is question d % Q, its paragraph alone or, if `hidden`, at a random place among paragraphs of other
-    articles that fill `length` tokens: another place and other ones in every epoch."""
+    articles that fill `length` tokens: another place and other ones in every epoch. `pieces`: some paragraphs each."""
 
-    def __init__(self, tokens: QuestionTokens, frame: Frame, length: int, seed: int, hidden: bool) -> None:
+    def __init__(
+        self, tokens: QuestionTokens, frame: Frame, length: int, seed: int, hidden: bool, pieces: Pieces | None = None
+    ) -> None:
         self.tokens, self.frame, self.length, self.seed, self.hidden = tokens, frame, length, seed, hidden
+        self.pieces = pieces
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -100,22 +104,28 @@ class HiddenQuestions(Dataset[Features]):
         asked = tokens.question(number)[: min(QUESTION, self.length // 2)]
         vips = np.concatenate([frame.before, asked, frame.between])
         room = self.length - len(vips) - len(frame.after)
-        about = int(tokens.about[number])
-        own = tokens.paragraph(about)[:room]
+        about, rng, cut = int(tokens.about[number]), np.random.default_rng([self.seed, draw]), 0
+        own = tokens.paragraph(about)
+        if self.pieces is not None:
+            cut = self.pieces.number(room if self.hidden else min(len(own), room), rng)
+            room -= cut * self.pieces.special - len(frame.after)
+        own = own[:room]
         first, last = tokens.spans[number]
-        pieces, before = [own], 0
+        paragraphs, before = [own], 0
         if self.hidden:
-            rng = np.random.default_rng([self.seed, draw])
             filler = self.filler(rng, room - len(own), int(tokens.owners[about]))
             place = int(rng.integers(len(filler) + 1))
-            pieces, before = [*filler[:place], own, *filler[place:]], sum(map(len, filler[:place]))
-        ids = np.concatenate([vips, *pieces, frame.after]).astype(np.int32)
+            paragraphs, before = [*filler[:place], own, *filler[place:]], sum(map(len, filler[:place]))
+        ids = np.concatenate([vips, *paragraphs, frame.after]).astype(np.int32)
         types = np.zeros_like(ids)
         types[len(vips) :] = frame.second_type
         moved = len(vips) + before
         spans = ((int(first) + moved, int(last) + moved),) if last < len(own) else ()
         row = Row(ids, types, np.broadcast_to(np.int32(-1), (len(ids), 2)), len(vips))
-        return Features(str(number), row, spans, tokens=len(ids))
+        features = Features(str(number), row, spans, tokens=len(ids))
+        if self.pieces is None:
+            return features
+        return self.pieces.of(features, np.cumsum([len(one) for one in paragraphs]), cut, self.length, rng)
 
     def filler(self, rng: np.random.Generator, room: int, without: int) -> list[Ints]:
         """Random paragraphs of other articles, the last one cut, of `room` tokens in all."""

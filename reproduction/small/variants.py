@@ -12,6 +12,7 @@ from reproduction.baselines.flex_longformer import use_flex
 from reproduction.baselines.longformer import lengthened
 from reproduction.baselines.start import KINDS, start_from
 from reproduction.small.layout import PRESTART, START
+from reproduction.small.pieces import with_types
 from vcc.config import VccConfig
 from vcc.data.example import Head
 from vcc.errors import UsageError
@@ -41,6 +42,7 @@ class Variant:
     closing: float = 0.0  # share of the training on tasks over which the budget closes
     opening: float = 0.0  # weight of the loss that teaches what to open
     label: str = ""  # in pictures, where its name says too little
+    pieces: bool = False  # texts are cut into pieces with ids
 
     def pretrain_steps(self, everybody: int) -> int:
         return round(everybody * self.steps)
@@ -64,12 +66,14 @@ def vcc(
     closing: float = 0.0,
     opening: float = 0.0,
     label: str = "",
+    pieces: bool = False,
     **changed: Any,
 ) -> Variant:
     # a budget goes with its scales; one for answers alone is not that of masked words
     both = {name: value for name, value in changed.items() if name != "budget" or "scales" in changed}
     return Variant(
-        "vcc", {**MASKING, **both}, {**ANSWERING, **changed}, steps, tuning, told, start, closing, opening, label
+        "vcc", {**MASKING, **both}, {**ANSWERING, **changed}, steps, tuning, told, start, closing, opening, label,
+        pieces,
     )  # fmt: skip
 
 
@@ -146,6 +150,8 @@ VARIANTS: dict[str, Variant] = {
     "vcc-near-2-few": near(2, "h = 32", budget=(32,)),
     "vcc-near-2-wide": near(2, "segments of 32, h = 20", scales=(32, 1), budget=(20,)),
     "vcc-near-2-fast": near(2, "segments of 32, h = 20, windows of 256", scales=(32, 1), budget=(20,), window=256),
+    "vcc-pieces": vcc("texts in pieces with special tokens and ids, shuffled in pretraining", pieces=True),
+    "vcc-near-2-pieces": near(2, "texts in pieces with ids", pieces=True),
     "vcc-half": vcc("half of the pretraining: the paper's 150k", steps=0.5),
     "vcc-more": vcc("twice the pretraining: the paper's VCC*", steps=2),
     "vcc-as-long": vcc("four times the steps of pretraining and of each task: Longformer's time", steps=4, tuning=4),
@@ -168,6 +174,7 @@ def made(name: str, start: Path, length: int) -> PreTrainedModel:
     """The model with the head for masked words, from the common checkpoint."""
     model, _ = load.load_model(start, AutoModelForMaskedLM, local=True)
     chosen = variant(name)
+    model = with_types(model) if chosen.pieces else model
     return start_from(model, chosen.kind, length, **without_flex(chosen.pretraining))
 
 
@@ -177,6 +184,7 @@ def reading(
     """The model with the head of a task, from a dense one: a reader, or the common checkpoint with a new head."""
     model, _ = load.load_model(start, AUTO_CLASSES[head], local=True, new_head=True)
     chosen = variant(name)
+    model = with_types(model) if chosen.pieces else model
     model = start_from(model, chosen.kind, length, **without_flex({**chosen.answering, **(options or {})}))
     return in_one_sequence(model) if head == "choice" and chosen.kind != "vcc" else model
 

@@ -137,7 +137,7 @@ def test_variants_change_one_thing_each() -> None:
     for name in [name for name in alone if name not in joined]:
         other = variant(name)
         changed = {k for k in other.answering if other.answering[k] != base.answering.get(k)}
-        trained = [getattr(other, k) != getattr(base, k) for k in ("start", "closing", "opening")]
+        trained = [getattr(other, k) != getattr(base, k) for k in ("start", "closing", "opening", "pieces")]
         assert len(changed) + sum(trained) + ((other.steps, other.tuning) != (1, 1)) == 1, name
     with pytest.raises(UsageError, match="unknown model 'vc'"):
         variant("vc")
