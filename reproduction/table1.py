@@ -40,7 +40,7 @@ class Table1(Experiment):
             picture = picture_of("WikiHop", hops, "accuracy", at)
             return Report(self.name, self.title, self.claim, (paper,), (picture,))
         at, models = self.questions(at), self.models_of(at)
-        tables = (*reports.comparison(at, models), paper)
+        tables = (*reports.searched(at, models), *reports.comparison(at, models), paper)
         paper_hops = picture_of("WikiHop, the paper", hops, "accuracy", at)
         pictures = (reports.by_time(at, models), reports.perplexities(at, models), paper_hops)
         return Report(self.name, self.title, self.claim, tables, pictures, (reports.scale_of(at.small),))

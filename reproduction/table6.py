@@ -28,6 +28,6 @@ class Table6(Experiment):
         pictures = [picture_of("WikiHop", hops, "accuracy", at)]
         if at.scale == "paper":
             return Report(self.name, self.title, self.claim, (paper,), tuple(pictures))
-        tables = (*reports.comparison(at, self.models), paper)
+        tables = (*reports.searched(at, self.models), *reports.comparison(at, self.models), paper)
         pictures.insert(0, reports.perplexities(at, self.models))
         return Report(self.name, self.title, self.claim, tables, tuple(pictures), (reports.scale_of(at.small),))

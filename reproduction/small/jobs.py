@@ -26,7 +26,7 @@ from transformers import (
 )
 
 from reproduction.loop import LoopPlan, Trained, half_precision
-from reproduction.small import timing, variants
+from reproduction.small import rates, timing, variants
 from reproduction.small.closing import ClosingBudget
 from reproduction.small.corpus import unpack_tokens
 from reproduction.small.facts import ShuffledHops, add_facts, fact_scores, load_facts, save_facts, with_facts
@@ -390,11 +390,44 @@ def score(
             records = hop_records("validation", str(layout.packed / DATA))[: small.examples]
             model.to(small.device)
             metrics |= fact_scores(model, with_facts(objective), predictor.tokenize, records, 32, small.device)
-    cut = {"cut_examples": report.cut_examples, "cut_answers": report.cut_answers}
+    more: dict[str, Any] = {"cut_examples": report.cut_examples, "cut_answers": report.cut_answers}
     found = {"model": name, "task": task, "setting": setting, "length": tokens, "examples": len(held_out)}
+    if small.rates:
+        more[rates.HALVES] = rates.scores(predictor.task, predictions, held_out)
     file = layout.scores(name, task, setting, length)
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, json.dumps({**found, **cut, "metrics": metrics, "opened": predictor.shares()}, indent=1))
+    write_whole(file, json.dumps({**found, **more, "metrics": metrics, "opened": predictor.shares()}, indent=1))
+
+
+def choose(layout: SmallLayout, name: str, task: str) -> None:
+    """Choose the learning rate of a model on a task."""
+    found = {rate: in_halves(layout.rated(rate), name, task) for rate in layout.small.rates}
+    save_choice(layout, name, task, rates.best(found, small_task(task).metric_names[0]), {"scores": found})
+
+
+def again(layout: SmallLayout, name: str, task: str) -> None:
+    """Learn a task with another seed and the rate that the first chose."""
+    first = replace(layout, repeat=0).chosen(name, task)
+    rate = json.loads(first.read_text(encoding="utf-8"))["rate"]
+    if not layout.rated(rate).scores(name, task).exists():
+        tune(layout.rated(rate), name, task)
+    in_halves(layout.rated(rate), name, task)
+    save_choice(layout, name, task, rate, {})
+
+
+def in_halves(layout: SmallLayout, name: str, task: str) -> dict[str, dict[str, float]]:
+    """The scores of a tuned model on both halves of the questions. Runs before the search have none yet."""
+    file = layout.scores(name, task)
+    if rates.HALVES not in json.loads(file.read_text(encoding="utf-8")):
+        score(layout, name, task)
+    found: dict[str, dict[str, float]] = json.loads(file.read_text(encoding="utf-8"))[rates.HALVES]
+    return found
+
+
+def save_choice(layout: SmallLayout, name: str, task: str, rate: float, more: dict[str, Any]) -> None:
+    file = layout.chosen(name, task)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file, json.dumps({"model": name, "task": task, "rate": rate, **more}, indent=1))
 
 
 def time_alone(layout: SmallLayout, each: Sequence[dict[str, Any]]) -> None:
@@ -461,6 +494,8 @@ JOBS: dict[str, Callable[..., None]] = {
     "answer": answer,
     "tune": tune,
     "score": score,
+    "choose": choose,
+    "again": again,
     "warm": warm,
     "time": time_alone,
 }
@@ -484,7 +519,8 @@ def main(known: dict[str, Callable[..., None]], packed: str, out: str, settings:
         if hasattr(torch._inductor.config.triton, "mix_order_reduction"):
             torch._inductor.config.triton.mix_order_reduction = False
     given = json.loads(arguments)
-    known[job](SmallLayout(Path(packed), Path(out), small).repeated(given.pop("repeat", 0)), **given)
+    layout = SmallLayout(Path(packed), Path(out), small).repeated(given.pop("repeat", 0)).rated(given.pop("rate", None))
+    known[job](layout, **given)
 
 
 if __name__ == "__main__":

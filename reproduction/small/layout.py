@@ -22,14 +22,25 @@ class SmallLayout:
     out: Path
     small: Small
     repeat: int = 0  # the number of the seed, from 0
+    rate: float | None = None  # of tuning, if it is not that of the folder
 
     def repeated(self, number: int) -> "SmallLayout":
         """The paths and settings of another seed. The common checkpoints are shared."""
         return replace(self, small=replace(self.small, seed=self.small.seed + 1000 * number), repeat=number)
 
+    def rated(self, rate: float | None) -> "SmallLayout":
+        """The paths and settings of another learning rate on tasks; what comes before these is shared."""
+        if rate is None or rate == self.small.tune_rate:
+            return self
+        return replace(self, small=replace(self.small, tune_rate=rate), rate=rate)
+
     @property
     def end(self) -> str:
         return f"@{self.repeat}" if self.repeat else ""
+
+    @property
+    def end_on_tasks(self) -> str:
+        return self.end + (f"~{self.rate:g}" if self.rate else "")
 
     def start(self, kind: str = START) -> Path:
         return self.out / kind
@@ -48,11 +59,16 @@ class SmallLayout:
         return self.out / "answering" / f"{model}{self.end}"
 
     def tuned(self, model: str, task: str, setting: str = OWN) -> Path:
-        return self.out / "tuned" / f"{model}{self.end}-{task}{'' if setting == OWN else f'-{setting}'}"
+        return self.out / "tuned" / f"{model}{self.end_on_tasks}-{task}{'' if setting == OWN else f'-{setting}'}"
 
     def scores(self, model: str, task: str, setting: str = OWN, length: int | None = None) -> Path:
         end = f"-{length}" if length else ""
-        return self.out / "scores" / f"{model}{self.end}-{task}-{setting}{end}.json"
+        return self.out / "scores" / f"{model}{self.end_on_tasks}-{task}-{setting}{end}.json"
+
+    def chosen(self, model: str, task: str) -> Path:
+        """The best of the learning rates that are searched."""
+        searched = "-".join(f"{rate:g}" for rate in sorted(self.small.rates))
+        return self.out / "rates" / f"{model}{self.end}-{task}-{searched}.json"
 
     def hidden(self) -> Path:
         """The test questions with hidden paragraphs."""

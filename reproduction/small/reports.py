@@ -8,6 +8,7 @@ from typing import Any
 from reproduction.experiment import Workspace
 from reproduction.report import Picture, Point, ReportTable, interval
 from reproduction.small.layout import CURVE, HIDDEN, OWN
+from reproduction.small.rates import CHOOSES, HALVES, REPORTED
 from reproduction.small.settings import Small
 from reproduction.small.small_tasks import FACT_F1, small_task
 from reproduction.small.steps import Setting
@@ -32,14 +33,44 @@ def shown(task: str) -> list[str]:
 def accuracy(at: Workspace, model: str, task: str, setting: str = OWN, length: int | None = None) -> dict[str, float]:
     """The metrics of a model, averaged over its seeds. Their interval is then from the lowest seed to the highest."""
     files = [at.layout.repeated(n).scores(model, task, setting, length) for n in range(at.small.seeds)]
-    found = [one["metrics"] for one in map(read, files) if one]
+    return over_seeds([one["metrics"] for one in map(read, files) if one], small_task(task).metric_names)
+
+
+def over_seeds(found: Sequence[dict[str, float]], names: Sequence[str]) -> dict[str, float]:
+    """Metrics averaged over seeds."""
     if len(found) < 2:
         return found[0] if found else {}
     means: dict[str, float] = {}
-    for name in (name for name in small_task(task).metric_names if name in found[0]):
+    for name in (name for name in names if name in found[0]):
         values = [one[name] for one in found]
         means |= {name: sum(values) / len(values), f"{name}_low": min(values), f"{name}_high": max(values)}
     return means
+
+
+def searched(at: Workspace, models: Sequence[str]) -> tuple[ReportTable, ...]:
+    """The best learning rate of each model on each task, and all others beside it. Without a search nothing."""
+    rates = at.small.rates
+    if not rates:
+        return ()
+    rows: list[tuple[Any, ...]] = []
+    for task in at.small.tasks:
+        name = metric(task)
+        for model in models:
+            chosen = read(at.layout.chosen(model, task)) or {}
+            each: list[str | None] = []
+            for rate in rates:
+                found = (read(at.layout.rated(rate).scores(model, task)) or {}).get(HALVES)
+                each.append(f"{found[CHOOSES][name]:.1f}, {found[REPORTED][name]:.1f}" if found else None)
+            best = chosen.get("rate")
+            seeds = (
+                [at.layout.repeated(n).rated(best).scores(model, task) for n in range(at.small.seeds)] if best else []
+            )
+            halves = [one[HALVES][REPORTED] for one in map(read, seeds) if one and HALVES in one]
+            reported = interval(over_seeds(halves, [name]), name)
+            rows.append((task, model, f"{best:g}" if best else None, reported, str(len(halves)), *each))
+    columns = ("task", "model", "best rate", "its score", "seeds", *(f"{rate:g}" for rate in rates))
+    told = "Learning rates: one half of the questions chooses, the other half is reported (in the columns: both)"
+    return (ReportTable(told, columns, tuple(rows)),)
 
 
 def opened(at: Workspace, model: str, task: str) -> str | None:

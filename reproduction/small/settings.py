@@ -51,6 +51,7 @@ class Small:
     prestart_rate: Annotated[float, "peak learning rate of the pre-norm checkpoint"] = 1e-3
     pretrain_rate: Annotated[float, "peak learning rate of pretraining"] = 2e-4
     tune_rate: Annotated[float, "peak learning rate on a task"] = 1e-4
+    rates: Annotated[tuple[float, ...], "learning rates of which each model has the best one, on each task", FREE] = ()
     examples: Annotated[int, "validation examples of each task"] = 400
     t5_steps: Annotated[int, "steps of span corruption for the common T5"] = 2000
     t5_seconds: Annotated[float | None, "seconds of span corruption, instead of steps"] = None
@@ -69,7 +70,7 @@ class Small:
     seeds: Annotated[int, "repeat every training after the common checkpoint or reader with this many seeds", FREE] = 1
 
     def __post_init__(self) -> None:
-        for name in ("models", "tasks"):
+        for name in ("models", "tasks", "rates"):
             object.__setattr__(self, name, tuple(getattr(self, name)))  # JSON has lists only
         for field in fields(self):
             value = getattr(self, field.name)
@@ -80,6 +81,9 @@ class Small:
             seconds = getattr(self, name)
             if seconds is not None and not seconds > 0:
                 raise UsageError(f"--{name.replace('_', '-')} is {seconds}: it must be greater than 0")
+        if any(not rate > 0 for rate in self.rates) or len(set(self.rates)) < len(self.rates):
+            shown = ",".join(f"{rate:g}" for rate in self.rates)
+            raise UsageError(f"--rates {shown}: they must be greater than 0, and none may be named twice")
         if self.batch % self.at_once:
             raise UsageError(f"--batch {self.batch} must be a multiple of --at-once {self.at_once}")
 

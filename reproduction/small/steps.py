@@ -58,16 +58,38 @@ def answer(at: Workspace, model: str, repeat: int = 0) -> ProcessStep:
     return job(at, "answer", {"name": model, **seeded(repeat)}, layout.answering(model) / CURVE, needs, took)
 
 
-def tune(at: Workspace, model: str, task: str, repeat: int = 0, setting: Setting | None = None) -> ProcessStep:
-    layout, name = at.layout.repeated(repeat), setting.name if setting else OWN
+def tune(
+    at: Workspace,
+    model: str,
+    task: str,
+    repeat: int = 0,
+    setting: Setting | None = None,
+    rate: float | None = None,
+) -> ProcessStep:
+    layout, name = at.layout.repeated(repeat).rated(rate), setting.name if setting else OWN
     before = layout.reader(VARIANTS[model].start) if at.small.reader else layout.answering(model)
     needs = (before / CURVE, *timed(at, model, at.small.tune_seconds, name))
     steps = VARIANTS[model].tune_steps(at.small.tune_steps)
     took = at.small.tune_seconds / 60 if at.small.tune_seconds else minutes(at.small, model, steps)
     arguments = {"name": model, "task": task, **seeded(repeat)}
+    if layout.rate:
+        arguments |= {"rate": rate}
     if setting:
         arguments |= {"setting": name, "options": setting.options}
     return job(at, "tune", arguments, layout.scores(model, task, name), needs, took + answering(at, model))
+
+
+def search(at: Workspace, model: str, task: str) -> list[ProcessStep]:
+    """Learn a task with each rate and the first seed, choose one, and learn with that and the other seeds."""
+    each = [tune(at, model, task, rate=rate) for rate in at.small.rates]
+    first, given = at.layout.chosen(model, task), {"name": model, "task": task}
+    choose = job(at, "choose", given, first, tuple(step.done for step in each), 0.2)
+    found = [*each, choose]
+    for repeat in range(1, at.small.seeds):
+        alike, done = tune(at, model, task, repeat), at.layout.repeated(repeat).chosen(model, task)
+        needs = (first, *alike.needs)
+        found.append(job(at, "again", {**given, **seeded(repeat)}, done, needs, alike.minutes))
+    return found
 
 
 def timed(at: Workspace, model: str, seconds: float | None, setting: str = OWN) -> tuple[Path, ...]:
@@ -122,6 +144,8 @@ def comparison(at: Workspace, models: Sequence[str]) -> list[ProcessStep]:
     """Everything from the common checkpoint to scores and times."""
     repeats = range(at.small.seeds)
     tunings = [tune(at, model, task, repeat) for repeat in repeats for task in at.small.tasks for model in models]
+    if at.small.rates:
+        tunings = [step for task in at.small.tasks for model in models for step in search(at, model, task)]
     hidden = [hide(at)] if HIDDEN in at.small.tasks else []
     return [*hidden, *learning(at, models), *tunings, clock(at, [Setting(model, OWN, {}) for model in models])]
 

@@ -15,6 +15,7 @@ from transformers import AutoModelForQuestionAnswering
 from reproduction.small import jobs, pieces
 from reproduction.small.facts import ShuffledHops, facts_of, shuffled
 from reproduction.small.layout import SmallLayout
+from reproduction.small.learning import MaskedWords
 from reproduction.small.pieces import TYPES, Pieces, PieceTokenizer
 from reproduction.small.questions import HiddenQuestions, QuestionTokens
 from reproduction.small.variants import reading
@@ -177,6 +178,11 @@ def test_a_model_learns_its_ids_from_the_reader_to_scores(layout: SmallLayout, n
 def test_pretraining_reads_ids(layout: SmallLayout, tmp_path: Path) -> None:
     own = SmallLayout(layout.packed, tmp_path, replace(SMALL, reader=False))
     shutil.copytree(layout.start(), own.start())
+    tokenizer = load.load_tokenizer(own.start(), local=True)
+    cut = jobs.pieces_of(own, "vcc-pieces", tokenizer)
+    data = jobs.sequences(own, "train", tokenizer, 128, 0, 8, pieces=cut)
+    batch = MaskedWords(tokenizer.pad_token_id, "vip_mask").collate([data[0], data[1]])
+    assert batch["token_type_ids"].tolist() == [data[i].token_type_ids.tolist() for i in range(2)]
     jobs.pretrain(own, "vcc-pieces")
     learned = json.loads((own.pretrained("vcc-pieces") / "curve.json").read_text())["curve"]
     assert all(2.5 < point["log_perplexity"] < 8 for point in learned if "log_perplexity" in point)  # log 208: 5.3
