@@ -35,7 +35,7 @@ from reproduction.small.layout import CURVE, HIDDEN, OWN, PRESTART, TOKENS, Smal
 from reproduction.small.learning import MaskedWords, finish, train
 from reproduction.small.opened import WatchingPredictor
 from reproduction.small.pack import DATA, MODEL
-from reproduction.small.pieces import PermutedWords, Pieces, PieceTokenizer
+from reproduction.small.pieces import PermutedWords, PieceRule, PieceTokenizer
 from reproduction.small.questions import QUESTIONS, VIPS, HiddenQuestions, QuestionTokens
 from reproduction.small.settings import Small
 from reproduction.small.small_tasks import HOPS, hop_records, small_task
@@ -74,7 +74,7 @@ def sequences(
     seed: int,
     size: int,
     ratio: float = MASKED,
-    pieces: Pieces | None = None,
+    pieces: PieceRule | None = None,
 ) -> PretrainDataset:
     """Masked sequences of a split; in clusters if the settings say so, in shuffled pieces if the model reads these."""
     small, store = layout.small, text_of(layout, split)
@@ -83,9 +83,9 @@ def sequences(
     return PretrainDataset(store, PermutedWords(words, pieces) if pieces else words, length, seed, size)
 
 
-def pieces_of(layout: SmallLayout, name: str, tokenizer: Any) -> Pieces | None:
+def pieces_of(layout: SmallLayout, name: str, tokenizer: Any) -> PieceRule | None:
     """How this model's texts are cut, if they are."""
-    return Pieces(Frame.of(tokenizer), layout.small.short) if variants.variant(name).pieces else None
+    return PieceRule(Frame.of(tokenizer), layout.small.short) if variants.variant(name).pieces else None
 
 
 def text_of(layout: SmallLayout, split: str, kind: str = TOKENS) -> TokenStore:
@@ -95,7 +95,9 @@ def text_of(layout: SmallLayout, split: str, kind: str = TOKENS) -> TokenStore:
         return unpack_tokens(layout.packed / kind / split, layout.tokens(split, kind))
 
 
-def perplexity(layout: SmallLayout, tokenizer: Any, objective: MaskedWords, pieces: Pieces | None = None) -> Perplexity:
+def perplexity(
+    layout: SmallLayout, tokenizer: Any, objective: MaskedWords, pieces: PieceRule | None = None
+) -> Perplexity:
     """Perplexity of held-out masked words, on the same sequences and masks for all models but those that read pieces:
     nearly the same text is shuffled for them."""
     small = layout.small
@@ -239,7 +241,7 @@ def balanced(found: Sequence[Example], reach: int) -> list[Example]:
     return answered * max(1, round(len(empty) / max(1, len(answered)))) + empty
 
 
-def reading(tokenizer: Any, head: Head, length: int, pieces: Pieces | None) -> ExampleTokenizer:
+def reading(tokenizer: Any, head: Head, length: int, pieces: PieceRule | None) -> ExampleTokenizer:
     """The tokenizer of a task's examples for one model."""
     if pieces is None:
         return ExampleTokenizer(tokenizer, head, length)
@@ -247,7 +249,7 @@ def reading(tokenizer: Any, head: Head, length: int, pieces: Pieces | None) -> E
 
 
 def training_data(
-    layout: SmallLayout, task: str, tokenizer: Any, length: int, pieces: Pieces | None = None
+    layout: SmallLayout, task: str, tokenizer: Any, length: int, pieces: PieceRule | None = None
 ) -> Dataset[Any]:
     """SQuAD from packed ids; other tasks from their texts; HotpotQA with paragraphs in a new order every time."""
     if task not in FROM_IDS:

@@ -33,7 +33,7 @@ SMALLEST = 4  # pieces in as many tokens as there are positions, at most
 
 
 @dataclass(frozen=True)
-class Pieces:
+class PieceRule:
     """How texts are cut. `positions`: those of the host, which repeat after that many tokens."""
 
     frame: Frame
@@ -98,7 +98,7 @@ def cut_near(begins: Ints, tokens: int, number: int) -> Ints:
 class PieceTokenizer(ExampleTokenizer):
     """Turns examples into features whose documents are in pieces, the same ones every time."""
 
-    def __init__(self, tokenizer: Any, head: Head, max_length: int, pieces: Pieces) -> None:
+    def __init__(self, tokenizer: Any, head: Head, max_length: int, pieces: PieceRule) -> None:
         super().__init__(tokenizer, head, max_length)
         self.pieces = pieces
 
@@ -129,7 +129,7 @@ class PermutedWords:
     """Masked words in a text whose pieces are shuffled."""
 
     words: MaskedLM
-    pieces: Pieces
+    pieces: PieceRule
 
     def raw_length(self, length: int) -> int:
         """With the fewest pieces; with more, the end of the text makes room for their special tokens."""

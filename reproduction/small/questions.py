@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from reproduction.small.pieces import Pieces
+from reproduction.small.pieces import PieceRule
 from vcc.data.example import Example
 from vcc.data.features import Features, Frame, Row, token_spans, tokenize_text, tokenize_texts
 from vcc.errors import DataError
@@ -91,7 +91,13 @@ class HiddenQuestions(Dataset[Features]):
     articles that fill `length` tokens: another place and other ones in every epoch. `pieces`: some paragraphs each."""
 
     def __init__(
-        self, tokens: QuestionTokens, frame: Frame, length: int, seed: int, hidden: bool, pieces: Pieces | None = None
+        self,
+        tokens: QuestionTokens,
+        frame: Frame,
+        length: int,
+        seed: int,
+        hidden: bool,
+        pieces: PieceRule | None = None,
     ) -> None:
         self.tokens, self.frame, self.length, self.seed, self.hidden = tokens, frame, length, seed, hidden
         self.pieces = pieces

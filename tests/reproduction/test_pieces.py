@@ -16,7 +16,7 @@ from reproduction.small import jobs, pieces
 from reproduction.small.facts import ShuffledHops, facts_of, shuffled
 from reproduction.small.layout import SmallLayout
 from reproduction.small.learning import MaskedWords
-from reproduction.small.pieces import TYPES, Pieces, PieceTokenizer
+from reproduction.small.pieces import TYPES, PieceRule, PieceTokenizer
 from reproduction.small.questions import HiddenQuestions, QuestionTokens
 from reproduction.small.variants import reading
 from tests.reproduction import tiny
@@ -66,7 +66,7 @@ def test_a_document_in_pieces_is_the_document(tokenizer: object) -> None:
     plain = ExampleTokenizer(tokenizer, "span", 256)
     for number in range(20):  # the number of pieces and their ids follow the name
         example = replace(EXAMPLE, id=str(number))
-        ours, theirs = PieceTokenizer(tokenizer, "span", 256, Pieces(frame, 32))(example), plain(example)
+        ours, theirs = PieceTokenizer(tokenizer, "span", 256, PieceRule(frame, 32))(example), plain(example)
         found = list(cut_up(ours, frame))
         assert 4 <= len(found) <= 13 and len({name for name, _ in found}) == len(found)
         assert all(0 < name < TYPES for name, _ in found)
@@ -87,7 +87,7 @@ def piece_starts(features: Features, frame: Frame) -> list[int]:
 def test_answers_are_found_in_the_text_again_even_if_a_piece_begins_inside_them(tokenizer: object) -> None:
     frame, crossed = Frame.of(tokenizer), 0
     for number in range(20):
-        features = PieceTokenizer(tokenizer, "span", 256, Pieces(frame, 32))(replace(EXAMPLE, id=str(number)))
+        features = PieceTokenizer(tokenizer, "span", 256, PieceRule(frame, 32))(replace(EXAMPLE, id=str(number)))
         texts = []
         for first, last in features.spans:
             starts, ends = (torch.zeros(features.length) for _ in "se")
@@ -102,7 +102,7 @@ def test_what_makes_room_for_special_tokens_is_counted(tokenizer: object) -> Non
     frame = Frame.of(tokenizer)
     plain = ExampleTokenizer(tokenizer, "span", 256)(EXAMPLE)
     for length in (115, 120):
-        features = PieceTokenizer(tokenizer, "span", length, Pieces(frame, 32))(EXAMPLE)
+        features = PieceTokenizer(tokenizer, "span", length, PieceRule(frame, 32))(EXAMPLE)
         kept = sum(len(ids) for _, ids in cut_up(features, frame))
         assert features.length <= length and kept + features.cut_tokens + features.row.vip_count + 1 == plain.length
         assert features.cut_answers == 1 and len(features.spans) == 2
@@ -110,7 +110,7 @@ def test_what_makes_room_for_special_tokens_is_counted(tokenizer: object) -> Non
 
 @pytest.mark.parametrize("record", [RECORD, HUBS])
 def test_facts_begin_their_sentences_in_pieces(record: object, tokenizer: object) -> None:
-    tokenize = PieceTokenizer(tokenizer, "span", 256, Pieces(Frame.of(tokenizer), 32))
+    tokenize = PieceTokenizer(tokenizer, "span", 256, PieceRule(Frame.of(tokenizer), 32))
     for draw in range(3):
         features = ShuffledHops([record], tokenize, 0)[draw]  # type: ignore[list-item]
         mixed = shuffled(record, draw, 0)  # type: ignore[arg-type]
@@ -124,7 +124,7 @@ def test_hidden_paragraphs_are_not_cut_and_fill_the_row(layout: SmallLayout, tok
     examples = TASKS["squad"]().load("train", str(layout.packed / "data"))
     tokens = QuestionTokens.of(examples, tokenizer)
     alone = HiddenQuestions(tokens, frame, 32, 0, hidden=False)
-    cut = HiddenQuestions(tokens, frame, 128, 0, hidden=True, pieces=Pieces(frame, 96))
+    cut = HiddenQuestions(tokens, frame, 128, 0, hidden=True, pieces=PieceRule(frame, 96))
     whole = {tuple(tokens.paragraph(i).tolist()) for i in range(len(tokens.owners))}
     for i in range(2 * len(cut)):
         row, (first, last) = cut[i].row, cut[i].spans[0]
@@ -138,7 +138,7 @@ def test_hidden_paragraphs_are_not_cut_and_fill_the_row(layout: SmallLayout, tok
 
 def test_masked_words_are_those_of_the_text_in_another_order(tokenizer: object) -> None:
     frame, words = Frame.of(tokenizer), MaskedLM.of(tokenizer, ratio=0.1)
-    permuted = pieces.PermutedWords(words, Pieces(frame, 32))
+    permuted = pieces.PermutedWords(words, PieceRule(frame, 32))
     text = np.arange(permuted.raw_length(128)) + 10  # no token twice
     numbers, orders = set(), set()
     for seed in range(60):
