@@ -67,7 +67,7 @@ def searched(at: Workspace, models: Sequence[str]) -> tuple[ReportTable, ...]:
             )
             halves = [one[HALVES][REPORTED] for one in map(read, seeds) if one and HALVES in one]
             reported = interval(over_seeds(halves, [name]), name)
-            rows.append((task, model, f"{best:g}" if best else None, reported, str(len(halves)), *each))
+            rows.append((f"{task} {name}", model, f"{best:g}" if best else None, reported, str(len(halves)), *each))
     columns = ("task", "model", "best rate", "its score", "seeds", *(f"{rate:g}" for rate in rates))
     told = "Learning rates: one half of the questions chooses, the other half is reported (in the columns: both)"
     return (ReportTable(told, columns, tuple(rows)),)
