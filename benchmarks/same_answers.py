@@ -7,7 +7,8 @@ Two processes, one for each checkout, read and ask the same validation documents
 and of those with an answer to show (a score of at least 0.1 at either commit), the F1 of the best spans of each set and
 CUAD's AUPR of both, and the ratio of processor seconds (of both in one run, each document by turns).
 
-`--precisions float32,int8` gives each process its VCC_PRECISION; `before` may then be this checkout.
+`--precisions float32,int8` gives each process its VCC_PRECISION, `--models ONE,OTHER` its model; `before` may then be
+this checkout.
 """
 
 import argparse
@@ -111,17 +112,25 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=4, help="of each of these texts")
     parser.add_argument("--longest", type=int, default=10**9, help="characters of a text")
     parser.add_argument("--precisions", default="", help="VCC_PRECISION of both, separated by a comma")
-    parser.add_argument("--model", help="folder of a model; unless given, each checkout's own")
+    parser.add_argument(
+        "--models", default="", help="folders of models, separated by a comma; else each checkout's own"
+    )
+    parser.add_argument("--model", help=argparse.SUPPRESS)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve:
         return serve(given.model)
     if given.before is None or given.data is None:
         parser.error("a checkout of another commit and --data are needed")
-    words = ["--model", given.model] if given.model else []
+    models = given.models.split(",") if given.models else []
     precisions = given.precisions.split(",") if given.precisions else []
     processes = [
-        started(__file__, checkout, *words, **({"VCC_PRECISION": precisions[which]} if precisions else {}))
+        started(
+            __file__,
+            checkout,
+            *(["--model", models[which]] if models else []),
+            **({"VCC_PRECISION": precisions[which]} if precisions else {}),
+        )
         for which, checkout in enumerate((given.before, HERE))
     ]
     total = {

@@ -47,6 +47,8 @@ def average(options: AverageOptions) -> None:
 
 def mean_of(models: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     """The mean of each weight, taken in float64 and rounded once."""
+    if whole := {name for model in models for name, weight in model.items() if not weight.is_floating_point()}:
+        raise UsageError(f"{min(whole)} is stored in 8 bits: average models in floats, then store their mean")
     for model in models[1:]:
         if differing := {name for name in models[0].keys() ^ model.keys()} or {
             name for name, weight in model.items() if weight.shape != models[0][name].shape

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertForQuestionAnswering
 
-from shipped_model import find, prepare, score, speed, teacher, train, verdicts
+from shipped_model import find, in_eight_bits, prepare, score, speed, teacher, train, verdicts
 from shipped_model.data import Mixture, TokenQuestion, TokenSets, Unit, save
 from tests.documents import small_model
 from vcc.commands.options import call
@@ -22,8 +22,16 @@ SCRIPTS = {
     "train": train.train,
     "score": score.score_all,
     "speed": speed.speed,
+    "in_eight_bits": in_eight_bits.store,
 }
-REQUIRED = {"prepare": "data", "teacher": "mpnet", "train": "way", "score": "found", "speed": "model"}
+REQUIRED = {
+    "prepare": "data",
+    "teacher": "mpnet",
+    "train": "way",
+    "score": "found",
+    "speed": "model",
+    "in_eight_bits": "out",
+}
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

@@ -20,12 +20,13 @@ from vcc.attention.scoring import Scoring
 from vcc.core.rows import Rows
 from vcc.errors import UsageError
 from vcc.hosts.eight_bit_products import fast_here, product_with
+from vcc.hosts.eight_bit_weights import round_rows
 from vcc.hosts.families.bert import BertHost
 from vcc.hosts.families.host import merge_heads, split_heads
 
 SETTING = "VCC_PRECISION"
 PRECISIONS = ("auto", "float32", "int8")
-LEVELS = 255  # of an input; weights have 127 on either side of 0
+LEVELS = 255  # of an input
 MIDDLE, NEAR_BOTTOM = 128, 16  # levels that stand for 0; a GELU is never below -0.17
 SMOOTHING = 0.5  # the share of a feature's size that is moved into the weights, as an exponent
 CLOSE = 0.05  # the largest relative error of a product that is taken for rounding
@@ -63,9 +64,7 @@ class EightBitLinear:
             sizes = 3 * after.weight.detach().abs() + after.bias.detach().abs()
             sizes = (sizes / sizes.mean()).clamp(min=1e-3) ** SMOOTHING
             self.shrink, weight = 1 / sizes, weight * sizes
-        steps = weight.abs().amax(1).clamp(min=1e-20) / 127
-        values = (weight / steps[:, None]).round().to(torch.int8)
-        self.product = product_with(values, steps)
+        self.product = product_with(*round_rows(weight))
 
     def __call__(self, hidden: Tensor) -> Tensor:
         """(n, D) -> (n, E) in 32 bits."""

@@ -21,6 +21,7 @@ from vcc.config import VccConfig
 from vcc.core.rows import Rows
 from vcc.errors import ModelError
 from vcc.hosts import PREFIX
+from vcc.hosts.eight_bit_weights import restored
 from vcc.hosts.families import find_family
 from vcc.hosts.families.bert import BertHost
 
@@ -175,12 +176,14 @@ def load_plain_bert(folder: Path) -> PlainBert:
             raise ModelError(f"the bundled model in {folder} has {wrong}: it must have {FIXED}")
         with torch.device("meta"):  # no random numbers that the file's replace
             model = PlainBert(config)
-        weights = {name: tensor.float() for name, tensor in load_file(folder / "model.safetensors").items()}
+        stored = load_file(folder / "model.safetensors")
+        weights = {name: tensor.float() for name, tensor in restored(stored).items()}
         model.load_state_dict(weights, assign=True)
     except ModelError:
         raise
     except Exception as error:  # a damaged file can fail anywhere
-        raise ModelError(f"the bundled model in {folder} cannot be loaded: {error}") from error
+        told = " ".join(str(error).split())
+        raise ModelError(f"the bundled model in {folder} cannot be loaded: {told}") from error
     for name, tensor in weights.items():
         if not tensor.sum().isfinite():  # a sum is quicker than a look at each number, and not finite if one is not
             raise ModelError(

@@ -43,6 +43,8 @@ def register(family: Family) -> None:
     """Make the wrapped classes of a family and register them with the Auto classes, once."""
     import transformers
 
+    import vcc.hosts.eight_bit_loading  # noqa: F401  their files may be in 8 bits
+
     if family.model_type not in configuration_auto.CONFIG_MAPPING:
         return  # a family of a later transformers
     hf_config = configuration_auto.CONFIG_MAPPING[family.model_type]
