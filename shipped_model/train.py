@@ -7,7 +7,6 @@ Both may share the GPU, as above: they train concurrently for the same time and 
 the answers. --pause 9 saves and stops after nine minutes; the same command with --resume continues.
 """
 
-import copy
 import itertools
 import json
 import queue
@@ -31,6 +30,7 @@ from reproduction.loop import BETWEEN, LoopPlan
 from shipped_model import finding, verdicts
 from shipped_model.data import Mixture, Page, TokenSets, load
 from shipped_model.find import find_all
+from shipped_model.grow import grow, window_layers_of
 from shipped_model.practice import Lessons, Practice, batches, practice_loss, practice_of
 from shipped_model.teacher import load_teacher
 from shipped_model.ways import ReadByVcc, ReadByWindows, Way
@@ -53,8 +53,8 @@ class TrainOptions:
     way: Annotated[Literal["vcc", "windows", "twice"], "through VCC, in windows, or through VCC with a second look"]
     out: Annotated[Path, "output folder"] = Path("out")
     name: Annotated[str | None, "name of the output (default: the way)"] = None
-    layers: Annotated[int, "layers of the VCC model; MiniLM has 6"] = 7
-    window_layers: Annotated[int, "layers on windows"] = 6
+    window_layers: Annotated[int | None, "layers on windows, grown if it has fewer (default: the model's own)"] = None
+    layers: Annotated[int | None, "all layers (default: the model's own, and at least one above the windows)"] = None
     score: Annotated[Literal["attention", "similarity"], "score that opens segments"] = "similarity"
     budget: Annotated[tuple[int, ...], "segments of 128 and 16 tokens opened"] = (128, 32)
     minutes: Annotated[float, "minutes of training"] = 6.5
@@ -126,6 +126,7 @@ def start(options: TrainOptions, tokenizer: Any, device: str) -> ReadByVcc | Rea
     model = AutoModelForQuestionAnswering.from_pretrained(
         options.model or options.prepared, dtype=torch.float32, attention_probs_dropout_prob=0.0
     )
+    held = window_layers_of(model)
     model = vcc.unwrap(model)  # if it is wrapped
     model.eval()
     teacher = load_teacher(options.teacher, options.soft, device) if options.teacher else None
@@ -134,20 +135,13 @@ def start(options: TrainOptions, tokenizer: Any, device: str) -> ReadByVcc | Rea
         return ReadByWindows(
             WindowReader(model.to(device), frame, COMPRESSED.window, longest), each=options.each, teacher=teacher
         )
-    grow(model, options.layers)
-    compressed = replace(COMPRESSED, window_layers=options.window_layers, score=options.score, budget=options.budget)
+    windows = held if options.window_layers is None else options.window_layers
+    grow(model, held, windows, options.layers)
+    compressed = replace(COMPRESSED, window_layers=windows, score=options.score, budget=options.budget)
     model = vcc.wrap(model, compressed).to(device)
     looks = options.looks if options.way == "twice" else 0
     keep_settings(model.config, replace(load_settings(model.config), framed_windows=True, second_looks=looks))
     return ReadByVcc(QaModel(model, tokenizer), each=options.each, teacher=teacher)
-
-
-def grow(model: Any, layers: int) -> None:
-    """Add copies of the last layer for compressed reading; the layers below keep comparable mean states."""
-    stack = model.base_model.encoder.layer
-    while len(stack) < layers:
-        stack.append(copy.deepcopy(stack[-1]))
-    model.config.num_hidden_layers = len(stack)
 
 
 @dataclass(frozen=True)
