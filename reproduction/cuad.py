@@ -102,8 +102,8 @@ def ask_contracts(options: CuadOptions) -> None:
     }
     threshold = load_asker(options.model).qa.settings.threshold
     best = {
-        example.id: [{"text": one.text, "probability": one.score} for one in spans]
-        for example, spans in zip(examples, ranked, strict=True)
+        one.id: [{"text": text, "probability": chance} for text, chance in one.spans]
+        for one in predictions(examples, ranked)
     }
     write_whole(options.out / PREDICTIONS, json.dumps(best))
     write_whole(options.out / SCORES, json.dumps(scores(examples, ranked, threshold) | seconds, indent=1))
@@ -128,22 +128,28 @@ def ask_contract(name: str, asked: Sequence[Example], model: str | None) -> Aske
     return AskedContract(name, time.perf_counter() - clock, time.process_time() - processor, spans)
 
 
-def scores(examples: Sequence[Example], ranked: Sequence[Sequence[RankedSpan]], threshold: float) -> dict[str, Any]:
-    """By all rules; answers are sure from `threshold` on, as `vcc review` shows them."""
-    predictions = [
+def predictions(examples: Sequence[Example], ranked: Sequence[Sequence[RankedSpan]]) -> list[Prediction]:
+    """As the publication's models hand them in: a text that stands at several places once, with its best score. Its
+    script takes the last score of a repeated text."""
+    return [
         Prediction(example.id, spans=tuple((one.text, one.score) for one in spans))
         for example, spans in zip(examples, ranked, strict=True)
     ]
+
+
+def scores(examples: Sequence[Example], ranked: Sequence[Sequence[RankedSpan]], threshold: float) -> dict[str, Any]:
+    """By all rules; answers are sure from `threshold` on, as `vcc review` shows them."""
+    asked = predictions(examples, ranked)
     by_clause: dict[str, list[int]] = defaultdict(list)
     for i, example in enumerate(examples):
         by_clause[str(example.meta["category"])].append(i)
     clauses = {
-        clause: clause_scores([predictions[i] for i in some], [examples[i] for i in some])
+        clause: clause_scores([asked[i] for i in some], [examples[i] for i in some])
         for clause, some in sorted(by_clause.items())
     }
     said = [" ".join(dict.fromkeys(one.sentence for one in spans if one.score >= threshold)) for spans in ranked]
     return {
-        "official": clause_scores(predictions, examples),
+        "official": clause_scores(asked, examples),
         "by_clause": {clause: {"aupr": own["aupr"], "p80": own["p80"]} for clause, own in clauses.items()},
         "contract_eval": contract_eval(said, [example.answers for example in examples]),
     }

@@ -45,6 +45,15 @@ def test_the_contracts_are_asked_as_the_product_asks(tmp_path: Path, monkeypatch
     assert 0 <= found["official"]["aupr"] <= 100 and found["processor_seconds_a_contract"] > 0
 
 
+def test_a_text_at_several_places_is_handed_in_once_with_its_best_score() -> None:
+    """The published script takes the last score of a repeated text: the right name would be found at 0.1 only."""
+    example = Example("a__Document Name", "What is it called?", "", ("LEASE",), group="a", meta={"category": "Name"})
+    found = [RankedSpan("LEASE", 0.9, ""), RankedSpan("Exhibit", 0.5, ""), RankedSpan("LEASE", 0.1, "")]
+    (handed_in,) = cuad.predictions([example], [found])
+    assert handed_in.spans == (("LEASE", 0.9), ("Exhibit", 0.5))
+    assert cuad.scores([example], [found], 0.5)["official"]["aupr"] == pytest.approx(100)
+
+
 def test_a_run_that_was_ended_asks_only_the_other_contracts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     examples = [Example(name, "Who?", name, (), group=name, meta={"category": "Parties"}) for name in ("a", "b", "c")]
     asked: list[str] = []

@@ -55,10 +55,17 @@ class Prediction:
     """A model's prediction for one example.
 
     `text` is the answer ("" = no answer). `choice` is set by the choice head only. `spans` is set by the span
-    head: every candidate as (text, probability), best first; CUAD's curve needs them all, others read `text`.
+    head: every candidate as (text, probability), best first, each text once with its highest probability; CUAD's curve
+    needs them all, others read `text`.
     """
 
     id: str
     text: str = ""
     choice: int | None = None
     spans: tuple[tuple[str, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        best: dict[str, float] = {}
+        for text, chance in self.spans:
+            best[text] = max(chance, best.get(text, chance))
+        object.__setattr__(self, "spans", tuple(best.items()))

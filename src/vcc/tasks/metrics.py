@@ -227,7 +227,7 @@ def clause_scores(predictions: Sequence[Prediction], examples: Sequence[Example]
     hits, alarms = np.zeros((2, weights.shape[1], len(_THRESHOLDS)))  # (groups, T)
     answers = np.bincount(of, [len(e.answers) for e in examples], weights.shape[1])  # (groups,)
     for prediction, example, g in zip(predictions, examples, of, strict=True):
-        spans = {text: chance for text, chance in prediction.spans if text}  # of a repeated text, the last counts
+        spans = {text: chance for text, chance in prediction.spans if text}
         part_ok = "Parties" in example.id  # the script's exception: a longer span that holds a party's name is right
         matches = {
             text: [jaccard(answer, text) >= 0.5 or (part_ok and answer in text) for answer in example.answers]
