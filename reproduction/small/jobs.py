@@ -241,7 +241,7 @@ def balanced(found: Sequence[Example], reach: int) -> list[Example]:
     return answered * max(1, round(len(empty) / max(1, len(answered)))) + empty
 
 
-def reading(tokenizer: Any, head: Head, length: int, pieces: PieceRule | None) -> ExampleTokenizer:
+def example_tokenizer(tokenizer: Any, head: Head, length: int, pieces: PieceRule | None) -> ExampleTokenizer:
     """The tokenizer of a task's examples for one model."""
     if pieces is None:
         return ExampleTokenizer(tokenizer, head, length)
@@ -253,7 +253,7 @@ def training_data(
 ) -> Dataset[Any]:
     """SQuAD from packed ids; other tasks from their texts; HotpotQA with paragraphs in a new order every time."""
     if task not in FROM_IDS:
-        tokenize = reading(tokenizer, head_of(task), length, pieces)
+        tokenize = example_tokenizer(tokenizer, head_of(task), length, pieces)
         if task == HOPS:
             return ShuffledHops(hop_records("train", str(layout.packed / DATA)), tokenize, layout.small.seed)
         return TaskExamples(examples(layout, task, "train"), tokenize)
@@ -314,7 +314,7 @@ def ceiling(layout: SmallLayout, name: str, model: Any, tokenizer: Any) -> dict[
     held_out = examples(layout, "squad", "validation")
     model.eval().to(small.device)
     predictor = Predictor.of(TASKS["squad"](), "span", model, tokenizer, small.short, PARAGRAPHS)
-    tokenize = reading(tokenizer, "span", small.short, pieces_of(layout, name, tokenizer))
+    tokenize = example_tokenizer(tokenizer, "span", small.short, pieces_of(layout, name, tokenizer))
     objective = answering(layout, name, model, tokenizer, small.short)
     predictor = replace(predictor, tokenize=tokenize, answering=objective)
     with half_precision(small.device):
@@ -382,7 +382,7 @@ def score(
     held_out = examples(layout, task, "validation")
     predictor = Predictor.of(task_of(layout, task), head, model, tokenizer, tokens, min(small.at_once, 32))
     objective = replace(predictor.answering, vips=variants.vip_name(name))
-    tokenize = reading(tokenizer, head, tokens, pieces_of(layout, name, tokenizer))
+    tokenize = example_tokenizer(tokenizer, head, tokens, pieces_of(layout, name, tokenizer))
     predictor = WatchingPredictor.watching(replace(predictor, tokenize=tokenize, answering=objective))
     with half_precision(small.device):
         predictions, report, _ = predictor.answer_all(held_out)
@@ -420,10 +420,11 @@ def again(layout: SmallLayout, name: str, task: str) -> None:
 def in_halves(layout: SmallLayout, name: str, task: str) -> dict[str, dict[str, float]]:
     """The scores of a tuned model on both halves of the questions. Runs before the search have none yet."""
     file = layout.scores(name, task)
-    if rates.HALVES not in json.loads(file.read_text(encoding="utf-8")):
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    if rates.HALVES not in found:
         score(layout, name, task)
-    found: dict[str, dict[str, float]] = json.loads(file.read_text(encoding="utf-8"))[rates.HALVES]
-    return found
+        found = json.loads(file.read_text(encoding="utf-8"))
+    return found[rates.HALVES]
 
 
 def save_choice(layout: SmallLayout, name: str, task: str, rate: float, more: dict[str, Any]) -> None:

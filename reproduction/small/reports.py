@@ -56,16 +56,14 @@ def searched(at: Workspace, models: Sequence[str]) -> tuple[ReportTable, ...]:
     for task in at.small.tasks:
         name = metric(task)
         for model in models:
-            chosen = read(at.layout.chosen(model, task)) or {}
             each: list[str | None] = []
             for rate in rates:
                 found = (read(at.layout.rated(rate).scores(model, task)) or {}).get(HALVES)
                 each.append(f"{found[CHOOSES][name]:.1f}, {found[REPORTED][name]:.1f}" if found else None)
-            best = chosen.get("rate")
-            seeds = (
-                [at.layout.repeated(n).rated(best).scores(model, task) for n in range(at.small.seeds)] if best else []
-            )
-            halves = [one[HALVES][REPORTED] for one in map(read, seeds) if one and HALVES in one]
+            best = (read(at.layout.chosen(model, task)) or {}).get("rate")
+            seeds = range(at.small.seeds if best else 0)
+            files = [at.layout.repeated(n).rated(best).scores(model, task) for n in seeds]
+            halves = [one[HALVES][REPORTED] for one in map(read, files) if one and HALVES in one]
             reported = interval(over_seeds(halves, [name]), name)
             rows.append((f"{task} {name}", model, f"{best:g}" if best else None, reported, str(len(halves)), *each))
     columns = ("task", "model", "best rate", "its score", "seeds", *(f"{rate:g}" for rate in rates))
@@ -175,10 +173,8 @@ def frontier(at: Workspace, task: str, settings: Sequence[Setting]) -> tuple[Rep
     name = metric(task)
     rows: list[tuple[Any, ...]] = []
     points = []
-    whose, what = (
-        ", the GPU busy" if at.small.device == "cuda" else "",
-        "forward" if at.small.time_forward else "training",
-    )
+    whose = ", the GPU busy" if at.small.device == "cuda" else ""
+    what = "forward" if at.small.time_forward else "training"
     for setting in settings:
         found, took = accuracy(at, setting.model, task, setting.name), times(at, setting.model, setting.name)
         ms = took.get(f"{what}_gpu_ms_each" if whose else f"{what}_ms_each")

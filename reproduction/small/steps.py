@@ -142,11 +142,12 @@ def warm(at: Workspace, model: str) -> ProcessStep:
 
 def comparison(at: Workspace, models: Sequence[str]) -> list[ProcessStep]:
     """Everything from the common checkpoint to scores and times."""
-    repeats = range(at.small.seeds)
-    tunings = [tune(at, model, task, repeat) for repeat in repeats for task in at.small.tasks for model in models]
+    repeats, tasks = range(at.small.seeds), at.small.tasks
     if at.small.rates:
-        tunings = [step for task in at.small.tasks for model in models for step in search(at, model, task)]
-    hidden = [hide(at)] if HIDDEN in at.small.tasks else []
+        tunings = [step for task in tasks for model in models for step in search(at, model, task)]
+    else:
+        tunings = [tune(at, model, task, repeat) for repeat in repeats for task in tasks for model in models]
+    hidden = [hide(at)] if HIDDEN in tasks else []
     return [*hidden, *learning(at, models), *tunings, clock(at, [Setting(model, OWN, {}) for model in models])]
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from vcc.core.rows import UNSEEN, Rows
 
@@ -126,13 +125,6 @@ class Scoring:
 def distances(queries: Tensor, keys: Tensor) -> Tensor:
     """Positions (B, m) and (B, n) -> key - query (B, m, n), in float32 as in every backend."""
     return keys.float()[:, None, :] - queries.float()[:, :, None]
-
-
-def blocks_of(values: Tensor, size: int) -> Tensor:
-    """(..., n, d) -> (..., blocks, 3 size, d): each block of `size` rows between its neighbours, zeros beyond the
-    edges."""
-    padded = F.pad(values, (0, 0, size, size + -values.shape[-2] % size))
-    return padded.unfold(-2, 3 * size, size).transpose(-1, -2)
 
 
 def local_bias(bias: Tensor, distance: Tensor, window: int, first: int = 0) -> Tensor:

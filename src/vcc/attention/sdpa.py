@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vcc.attention.scoring import Scoring, blocks_of, local_bias
+from vcc.attention.scoring import Scoring, local_bias
 from vcc.attention.unmasked import attend_unmasked
 from vcc.constant_result import constant_result
 from vcc.core.rows import UNSEEN, Rows, log_counts
@@ -88,6 +88,13 @@ def attend_ordered(q: Tensor, k: Tensor, v: Tensor, rows: Rows, scoring: Scoring
     near = F.scaled_dot_product_attention(asking, beside(k), beside(v), mask, dropout, scale=scale)
     near = near.unflatten(0, (batch, number)).transpose(1, 2).flatten(2, 3)[:, :, : r - first]
     return torch.cat([ahead, near], 2)
+
+
+def blocks_of(values: Tensor, size: int) -> Tensor:
+    """(..., n, d) -> (..., blocks, 3 size, d): each block of `size` rows between its neighbours, zeros beyond the
+    edges."""
+    padded = F.pad(values, (0, 0, size, size + -values.shape[-2] % size))
+    return padded.unfold(-2, 3 * size, size).transpose(-1, -2)
 
 
 def fold(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:

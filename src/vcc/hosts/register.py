@@ -12,6 +12,7 @@ from transformers.conversion_mapping import (
 )
 from transformers.models.auto import configuration_auto, modeling_auto
 
+import vcc.hosts.eight_bit_loading  # noqa: F401  registers how files in 8 bits are loaded
 from vcc.hosts import PREFIX
 from vcc.hosts.families import FAMILIES, Family, find_family
 from vcc.hosts.families.layer import HookedLayer
@@ -42,8 +43,6 @@ def register_type(model_type: str | None) -> None:
 def register(family: Family) -> None:
     """Make the wrapped classes of a family and register them with the Auto classes, once."""
     import transformers
-
-    import vcc.hosts.eight_bit_loading  # noqa: F401  their files may be in 8 bits
 
     if family.model_type not in configuration_auto.CONFIG_MAPPING:
         return  # a family of a later transformers
