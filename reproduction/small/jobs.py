@@ -37,7 +37,7 @@ from reproduction.small.opened import WatchingPredictor
 from reproduction.small.pack import DATA, MODEL
 from reproduction.small.pieces import PermutedWords, PieceRule, PieceTokenizer
 from reproduction.small.questions import QUESTIONS, VIPS, HiddenQuestions, QuestionTokens
-from reproduction.small.settings import Small
+from reproduction.small.settings import PARAGRAPHS, Small
 from reproduction.small.small_tasks import HOPS, hop_records, small_task
 from vcc.data.corpus import TokenStore
 from vcc.data.example import Example, Head
@@ -57,7 +57,6 @@ from vcc.train.predict import Predictor, counting
 
 MASKED, MASKED_SHORT = 0.075, 0.15  # share of the words; in short rows, without VIPs, more costs nothing
 HELD_OUT_ROWS = 64  # long sequences on which perplexity is measured
-PARAGRAPHS = 64  # short ones per step
 CHARACTERS = 4  # of a token of a contract; a few tokens have more
 FROM_IDS = ("squad", HIDDEN)  # tasks whose training data are made of ids, once
 MOSTLY_EMPTY = ("cuad",)  # most clauses are in few contracts; like its authors, we draw both kinds equally often

@@ -10,6 +10,7 @@ from vcc.files import write_whole
 from vcc.train.record import FREE, free
 
 FILE = "settings.json"
+PARAGRAPHS = 64  # short ones per step
 TABLE1 = ("squad_haystack", "hotpotqa", "fairytale_choices", "cuad", "fairytaleqa")  # tasks of table 1
 MAY_BE_ZERO = (
     "loaders",

@@ -10,11 +10,11 @@ from typing import Any
 from reproduction.experiment import ProcessStep, Workspace, missing_packages
 from reproduction.small.layout import CURVE, HIDDEN, OWN, START
 from reproduction.small.pack import MODEL
-from reproduction.small.settings import Small
+from reproduction.small.settings import PARAGRAPHS, Small
 from reproduction.small.variants import VARIANTS, reads
 
-# Training ms per sequence of 4,096 tokens at MiniLM's size: estimates for planning on one H200.
-GUESS = {"vcc": 2.5, "dense-512": 2, "dense": 6, "longformer": 8, "windows": 8, "bigbird": 17, "mra": 12}
+# Training ms per 4,096 tokens at MiniLM's size, compiled where that helps: estimates for planning on one H200.
+GUESS = {"vcc": 1.2, "dense-512": 2.8, "dense": 5.2, "longformer": 2.6, "windows": 2.6, "bigbird": 17, "mra": 12}
 SLOWER_CPU = 400  # how many times longer on two cores
 
 
@@ -35,26 +35,27 @@ def hide(at: Workspace) -> ProcessStep:
 def begin(at: Workspace, start: str = START) -> ProcessStep:
     steps = at.small.start_steps if start == START else at.small.prestart_steps
     what = "begin" if start == START else "prestart"
-    return job(at, what, {}, at.layout.start(start) / CURVE, (), minutes(at.small, "dense-512", steps))
+    took = minutes(at.small, "dense-512", steps * at.small.batch * at.small.length)
+    return job(at, what, {}, at.layout.start(start) / CURVE, (), took)
 
 
 def read(at: Workspace, start: str) -> ProcessStep:
     """The common reader."""
-    needs, took = (at.layout.start(start) / CURVE,), minutes(at.small, "dense-512", at.small.answer_steps)
-    return job(at, "read", {"start": start}, at.layout.reader(start) / CURVE, needs, took)
+    needs = (at.layout.start(start) / CURVE,)
+    return job(at, "read", {"start": start}, at.layout.reader(start) / CURVE, needs, on_paragraphs(at.small))
 
 
 def pretrain(at: Workspace, model: str, repeat: int = 0) -> ProcessStep:
     steps, layout = VARIANTS[model].pretrain_steps(at.small.pretrain_steps), at.layout.repeated(repeat)
     needs = (at.layout.start(VARIANTS[model].start) / CURVE, *timed(at, model, at.small.pretrain_seconds))
-    took = at.small.pretrain_seconds / 60 if at.small.pretrain_seconds else minutes(at.small, model, steps)
+    tokens = steps * at.small.batch * at.small.length
+    took = (at.small.pretrain_seconds or 0) / 60 or minutes(at.small, VARIANTS[model].kind, tokens)
     return job(at, "pretrain", {"name": model, **seeded(repeat)}, layout.pretrained(model) / CURVE, needs, took)
 
 
 def answer(at: Workspace, model: str, repeat: int = 0) -> ProcessStep:
     layout = at.layout.repeated(repeat)
-    took = minutes(at.small, "dense-512", at.small.answer_steps)
-    needs = (layout.pretrained(model) / CURVE,)
+    needs, took = (layout.pretrained(model) / CURVE,), on_paragraphs(at.small)
     return job(at, "answer", {"name": model, **seeded(repeat)}, layout.answering(model) / CURVE, needs, took)
 
 
@@ -70,7 +71,7 @@ def tune(
     before = layout.reader(VARIANTS[model].start) if at.small.reader else layout.answering(model)
     needs = (before / CURVE, *timed(at, model, at.small.tune_seconds, name))
     steps = VARIANTS[model].tune_steps(at.small.tune_steps)
-    took = at.small.tune_seconds / 60 if at.small.tune_seconds else minutes(at.small, model, steps)
+    took = (at.small.tune_seconds or 0) / 60 or of_texts(at.small, model, steps)
     arguments = {"name": model, "task": task, **seeded(repeat)}
     if layout.rate:
         arguments |= {"rate": rate}
@@ -186,14 +187,20 @@ def missing(
     return tuple(lacks)
 
 
-def minutes(small: Small, model: str, steps: int) -> float:
+def minutes(small: Small, kind: str, tokens: int) -> float:
     """An estimate of total time: concurrent jobs share the device."""
-    share = (
-        reads(model, small.length, small.short) / 4096 if VARIANTS[model].kind != "dense-512" else small.length / 4096
-    )
     slower = SLOWER_CPU if small.device == "cpu" else 1
-    return GUESS[VARIANTS[model].kind] * share * slower * steps * small.batch / 60_000 + 0.3
+    return GUESS[kind] * tokens / 4096 * slower / 60_000 + 0.3
+
+
+def on_paragraphs(small: Small) -> float:
+    return minutes(small, "dense-512", small.answer_steps * PARAGRAPHS * small.short)
+
+
+def of_texts(small: Small, model: str, steps: int) -> float:
+    """Steps on texts of which a model reads as much as it can."""
+    return minutes(small, VARIANTS[model].kind, steps * small.batch * reads(model, small.length, small.short))
 
 
 def answering(at: Workspace, model: str) -> float:
-    return minutes(at.small, model, at.small.examples // (3 * at.small.batch) + 1)
+    return of_texts(at.small, model, at.small.examples // (3 * at.small.batch) + 1)
