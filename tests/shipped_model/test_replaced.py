@@ -48,7 +48,7 @@ def test_the_reader_learns_to_tell_replaced_words() -> None:
     torch.manual_seed(0)
     both = WithGenerator(BertForQuestionAnswering(CONFIG), mask_id=4)
     text = torch.full((2000,), 10, dtype=torch.int32)
-    work = RunningText(both, text, rows=8)
+    work = RunningText(both, text, rows=2)
     optimizer, steps, losses = torch.optim.AdamW(both.parameters(), lr=3e-3), work.steps(0, None), []
     for _ in range(60):
         (loss,) = next(steps)
