@@ -2,6 +2,7 @@
 
     vcc reproduce cuad --run --data DATA                            # the bundled model
     vcc reproduce cuad --run --data DATA --model FOLDER             # another one
+    python -m reproduction.cuad --data DATA --out OUT --thorough true   # every window read with every question
 
 Measured by the publication's rules (a span is right if its words' Jaccard overlap with an answer is at least 0.5; for
 Parties, also if it holds the name): AUPR and precision at 80% and 90% recall, with 95% intervals over contracts, in all
@@ -61,6 +62,7 @@ class CuadOptions:
     out: Annotated[Path, "folder to write to"]
     model: Annotated[str | None, "folder of a wrapped question-answering model; unless given, the bundled one"] = None
     contracts: Annotated[int | None, "ask only so many of the 102"] = None
+    thorough: Annotated[bool, "read every window with every question, as `vcc review --thorough`"] = False
 
 
 class RankedSpan(NamedTuple):
@@ -78,7 +80,7 @@ class AskedContract(NamedTuple):
 
 def ask_contracts(options: CuadOptions) -> None:
     """Ask the official test contracts and score the answers."""
-    folder = options.out / f"contracts-{fingerprint(options.model)}"
+    folder = options.out / f"contracts-{fingerprint(options.model)}{'-thorough' if options.thorough else ''}"
     folder.mkdir(parents=True, exist_ok=True)
     by_contract: dict[str, list[Example]] = defaultdict(list)
     for example in contracts("test", str(options.data)):
@@ -89,7 +91,7 @@ def ask_contracts(options: CuadOptions) -> None:
     for number, name in enumerate(chosen, 1):
         file = folder / f"{number}.json"
         if not file.is_file():
-            write_whole(file, json.dumps(ask_contract(name, by_contract[name], options.model)))
+            write_whole(file, json.dumps(ask_contract(name, by_contract[name], options.model, options.thorough)))
         asked.append(AskedContract(*json.loads(file.read_text(encoding="utf-8"))))
         if asked[-1].name != name:
             raise UsageError(f"{file} holds {asked[-1].name!r}, not {name!r}: it is from a run on other data")
@@ -119,11 +121,11 @@ def fingerprint(model: str | None) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
 
-def ask_contract(name: str, asked: Sequence[Example], model: str | None) -> AskedContract:
+def ask_contract(name: str, asked: Sequence[Example], model: str | None, thorough: bool = False) -> AskedContract:
     """Read a contract and ask it all questions."""
     clock, processor = time.perf_counter(), time.process_time()
     document = Document(read_data(asked[0].document.encode(), "contract.txt"), model)
-    replies = document.ask_all([example.question for example in asked], TOP, threshold=0.0)
+    replies = document.ask_all([example.question for example in asked], TOP, threshold=0.0, thorough=thorough)
     spans = [[RankedSpan(one.text, one.score, one.sentence) for one in reply.answers] for reply in replies]
     return AskedContract(name, time.perf_counter() - clock, time.process_time() - processor, spans)
 

@@ -80,7 +80,7 @@ class ReadingOptions:
 class Finder(QaModel):
     """The first reading alone: instead of answers, the places to read for each question, best first."""
 
-    def read_whole(self, question: Ints, n: int) -> list[int]:
+    def read_whole(self, question: Ints, n: int, thorough: bool = False) -> list[int]:
         """Places are wanted in short texts, too."""
         return []
 

@@ -136,13 +136,16 @@ def test_a_text_that_fits_one_window_is_read_in_one_window(framed: bool) -> None
 
 
 @pytest.mark.parametrize("framed", [False, True])
-def test_every_window_of_a_short_text_is_read(framed: bool) -> None:
+@pytest.mark.parametrize(("words", "thorough"), [(15, False), (60, True)])
+def test_every_window_is_read_of_a_short_text_and_of_any_that_is_read_thoroughly(
+    framed: bool, words: int, thorough: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vcc.qa.model.BATCHES", 1)  # more than one report of progress
     asker, way = sides(framed, looks=3)
     windows, most = ReadByWindows(way.qa.windows), QaSettings().candidates
-    document = small_model.document(15, 15)
-    index = asker.index(document)
+    index = asker.index(small_model.document(words, words))
     size = room(asker.qa.ids_of(QUESTIONS[0]), way.qa.frame, COMPRESSED.window)
-    assert size < index.tokens <= 3 * COMPRESSED.window
+    assert size < index.tokens and thorough == (index.tokens > 3 * COMPRESSED.window)
     starts = every_passage(index.tokens, size)
     expected = []
     for start in starts:
@@ -151,9 +154,11 @@ def test_every_window_of_a_short_text_is_read(framed: bool) -> None:
             ScoredSpan(one.first + start, one.last + start, one.score) for one in spans_of(logits[0], first, size, most)
         ]
     for asked in (QUESTIONS[:1], QUESTIONS, QUESTIONS[::-1]):  # the long one leaves no room: it needs the tree
-        found = asker.find(index, asked)
+        reports: list[tuple[int, int]] = []
+        found = asker.find(index, asked, progress=lambda *told, to=reports: to.append(told), thorough=thorough)
         check_same(found.found[asked.index(QUESTIONS[0])], without_overlaps(expected, most))
         assert bool(found.rows) == (LONG in asked)
+        assert reports[-1] == (len(asked),) * 2 and (not thorough or len(reports) >= len(asked))
 
 
 @pytest.mark.parametrize("framed", [False, True])

@@ -1,6 +1,7 @@
 """CUAD's published test: ContractEval's rules on a worked example, and a run of the product on a small contract."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,8 +59,8 @@ def test_a_run_that_was_ended_asks_only_the_other_contracts(tmp_path: Path, monk
     examples = [Example(name, "Who?", name, (), group=name, meta={"category": "Parties"}) for name in ("a", "b", "c")]
     asked: list[str] = []
 
-    def ask(name: str, questions: list[Example], model: str | None) -> AskedContract:
-        if len(asked) == 2:
+    def ask(name: str, questions: list[Example], model: str | None, thorough: bool) -> AskedContract:
+        if len(asked) == 2 and not thorough:
             raise KeyboardInterrupt
         asked.append(name)
         return AskedContract(name, 1.0, 2.0, [[RankedSpan(name, 0.5, name)]])
@@ -74,6 +75,9 @@ def test_a_run_that_was_ended_asks_only_the_other_contracts(tmp_path: Path, monk
     asked.clear()
     ask_contracts(options)
     assert asked == ["c"]
+    asked.clear()
+    ask_contracts(replace(options, thorough=True))
+    assert asked == ["a", "b", "c"], "thorough answers are kept apart"
     best = json.loads((options.out / cuad.PREDICTIONS).read_text())
     assert [best[name][0]["text"] for name in "abc"] == ["a", "b", "c"]
     monkeypatch.setattr(cuad, "contracts", lambda split, data: examples[1:])

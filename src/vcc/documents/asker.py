@@ -15,7 +15,14 @@ from vcc.data.answers import ScoredSpan
 from vcc.documents.answer import Reply, answer_at, merge_overlaps
 from vcc.documents.candidates import candidates
 from vcc.documents.facts import Facts
-from vcc.documents.index import Index, MemoryIndex, TemporaryFolder, check_can_be_shown, kind_for
+from vcc.documents.index import (
+    Index,
+    MemoryIndex,
+    TemporaryFolder,
+    check_can_be_read_thoroughly,
+    check_can_be_shown,
+    kind_for,
+)
 from vcc.documents.layer_view import LayerView, openness_of
 from vcc.documents.text import Text
 from vcc.encode import Step
@@ -49,19 +56,34 @@ class Asker:
         top: int = 3,
         threshold: float | None = None,
         progress: Progress = no_progress,
+        thorough: bool = False,
     ) -> tuple[tuple[Reply, ...], Facts]:
         """Answer all questions, in batches that fit into memory. A reply without answers means the model found none.
 
-        `threshold`: the lowest score of an answer, from 0 to 1; by default the model's own setting.
+        `threshold`: the lowest score of an answer, from 0 to 1; by default the model's own setting. `thorough`: read
+        every window with every question.
         """
         check_wanted(top, threshold)
+        if thorough:
+            check_can_be_read_thoroughly(document)
         start = time.perf_counter()
-        asked = self.find(index, questions, top, progress)
+        asked = self.find(index, questions, top, progress, thorough)
         return self.replies(document, index, questions, asked, top, threshold), facts_of(index, asked, start)
 
-    def find(self, index: Index, questions: Sequence[str], top: int = 3, progress: Progress = no_progress) -> Asked:
+    def find(
+        self,
+        index: Index,
+        questions: Sequence[str],
+        top: int = 3,
+        progress: Progress = no_progress,
+        thorough: bool = False,
+    ) -> Asked:
         """The candidate spans for each question, as tokens."""
-        return index.spans(self.qa, [self.qa.ids_of(question) for question in questions], top, progress)
+        asked = [self.qa.ids_of(question) for question in questions]
+        if thorough:
+            assert isinstance(index, MemoryIndex)
+            return index.spans(self.qa, asked, top, progress, thorough=True)
+        return index.spans(self.qa, asked, top, progress)
 
     def replies(
         self,

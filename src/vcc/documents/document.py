@@ -86,10 +86,18 @@ class Document:
         return self.ask_all([question], top, threshold, model)[0].answers
 
     def ask_all(
-        self, questions: Sequence[str], top: int = 3, threshold: float | None = None, model: str | None = None
+        self,
+        questions: Sequence[str],
+        top: int = 3,
+        threshold: float | None = None,
+        model: str | None = None,
+        thorough: bool = False,
     ) -> tuple[Reply, ...]:
-        """Answer several questions in a batch. If a reply has no answers, `nearest` may be a doubtful one."""
-        return self.answer(questions, top, threshold, model)[0]
+        """Answer several questions in a batch. If a reply has no answers, `nearest` may be a doubtful one.
+
+        `thorough` reads every part of the text closely with every question, as `vcc review --thorough` does.
+        """
+        return self.answer(questions, top, threshold, model, thorough=thorough)[0]
 
     def answer(
         self,
@@ -98,11 +106,12 @@ class Document:
         threshold: float | None = None,
         model: str | None = None,
         progress: "Progress" = no_progress,
+        thorough: bool = False,
     ) -> "tuple[tuple[Reply, ...], Facts]":
         """Like `ask_all`, with statistics of reading and asking."""
         asker = self.asker(model)
         return self.with_index(
-            model, lambda index: asker.replies_to(self.content, index, questions, top, threshold, progress)
+            model, lambda index: asker.replies_to(self.content, index, questions, top, threshold, progress, thorough)
         )
 
     def see(self, question: str, top: int = 3, model: str | None = None) -> "tuple[LayerView, Facts]":

@@ -134,11 +134,15 @@ class MemoryIndex:
         top: int = 1,
         progress: Progress = no_progress,
         watch: Watch | None = None,
+        *,
+        thorough: bool = False,
     ) -> Asked:
         # Some tokens cover no characters of their own.
         blank = self.offsets[:, 0] >= self.offsets[:, 1]
         tree = None if self.packed is None else self.packed.tree(qa.device)
-        return qa.best_spans(tree, self.ids, questions, top, blank if blank.any() else None, watch, progress)
+        return qa.best_spans(
+            tree, self.ids, questions, top, blank if blank.any() else None, watch, progress, thorough=thorough
+        )
 
     def write(self, folder: Path) -> dict[str, Any]:
         """Tensors are safetensors: loading them never runs code."""
@@ -240,6 +244,13 @@ def check_can_be_shown(text: Text) -> None:
     """Raise if a text is too long for `vcc see`, before it is read."""
     if kind_for(text) is not MemoryIndex:
         raise UsageError(f"{text.source}: {len(text.text):,} characters are too many to show; see a part of it")
+
+
+def check_can_be_read_thoroughly(text: Text) -> None:
+    """Raise if a text is too long for reading every window with every question."""
+    if kind_for(text) is not MemoryIndex:
+        found = f"has {len(text.text):,} characters: at most {LONG:,} are read thoroughly"
+        raise DocumentError(text.source, found)
 
 
 def write_tokens(text: Text, qa: QaModel, folder: Path) -> None:

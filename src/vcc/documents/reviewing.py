@@ -38,10 +38,11 @@ def ask_list(
     top: int | None = None,
     progress: "Progress" = lambda done, total: None,
     threshold: float | None = None,
+    thorough: bool = False,
 ) -> tuple[list[Reply], Facts]:
     """The replies, under the names of their questions. `top`: answers to each, by default as many as there are."""
     asked = [question.question for question in questions]
-    found, facts = document.answer(asked, most_answers(asked, top), threshold, progress=progress)
+    found, facts = document.answer(asked, most_answers(asked, top), threshold, progress=progress, thorough=thorough)
     return named([reviewed(document.content, reply, top) for reply in found], questions), facts
 
 

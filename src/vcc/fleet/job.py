@@ -48,6 +48,7 @@ class Job:
     seconds: float = DEFAULT_SECONDS
     memory: int = DEFAULT_MEMORY
     schema: str = ""  # of the forms, as JSON
+    thorough: bool = False  # read every window with every question
 
     def settings(self) -> dict[str, Any]:
         """Everything that changes results. Limits on time and memory are left out: they only decide what fails, and a
@@ -64,6 +65,7 @@ class Job:
             "top": self.top,
             "threshold": self.threshold,
             "schema": self.schema,
+            **({"thorough": True} if self.thorough else {}),  # as before there was a choice
             "store": self.store,
             "limits": asdict(self.limits),
             "versions": {name: _version(name) for name in LIBRARIES},
@@ -148,7 +150,7 @@ class Doing:
             return [about | {"tokens": index.tokens, "place": index.folder.name}]
         if job.doing == "extract":
             return list(form_rows(about | {"tokens": document.index().tokens}, job.questions, self.form(document)))
-        replies, facts = ask_list(document, job.questions, job.top, threshold=job.threshold)
+        replies, facts = ask_list(document, job.questions, job.top, threshold=job.threshold, thorough=job.thorough)
         found = row_of(text, replies, item.name)
         return list(rows_of(about | {"tokens": facts.tokens}, job.questions, found))
 

@@ -19,12 +19,13 @@ def review(
     top: int | None = None,
     threshold: float | None = None,
     model: str | None = None,
+    thorough: bool = False,
 ) -> "DataFrame":
     """Ask every document every question, and return a table: a row per answer, with the columns of `vcc review --out`.
 
     `paths`: files, folders or patterns. `questions`: unless given, the 41 clauses of a contract review. A question
-    without an answer has a row of rank 0, and a document that cannot be read one with its error. Indexes are kept, as
-    by the commands.
+    without an answer has a row of rank 0, and a document that cannot be read one with its error. `thorough` reads every
+    window with every question. Indexes are kept, as by the commands.
     """
     try:
         import pandas
@@ -48,7 +49,7 @@ def review(
         raise UsageError(f"top is {top}: it must be at least 1")
     items = find_items(named).items
     store = default_store().folder
-    job = Job("ask", model, asked, top, threshold, "" if store is None else str(store))
+    job = Job("ask", model, asked, top, threshold, "" if store is None else str(store), thorough=thorough)
     with TemporaryDirectory(prefix="vcc-") as folder:
         out = Path(folder) / "review.parquet"
         run(job, items, out, Executor(0, one_thread=False))

@@ -44,6 +44,7 @@ from vcc.qa.windows import Bools, ChosenPassage, Found, Ints, WindowReader, best
 from vcc.qa.words import best_matches
 
 READ_AT_ONCE = {"cpu": 4096, "cuda": 32_768}  # tokens; twice as many are a fifth slower on a CPU
+BATCHES = 8  # of windows between two reports of progress
 SHORT = 3  # windows; in a longer text, finding and reading passages costs less than reading every window
 ASKED_AT_ONCE = {"cpu": 2**25, "cuda": 2**30}  # bytes of a batch's trees; more are faster on a GPU only
 
@@ -168,15 +169,15 @@ class QaModel:
         """Whether a text of n tokens is read in windows with each question. Only clauses may need its tree."""
         return self.settings.second_looks > 0 and n <= SHORT * self.config.window
 
-    def read_whole(self, question: Ints, n: int) -> list[int]:
-        """Return the starts of passages that cover a short text of n tokens; none if a question needs the tree.
+    def read_whole(self, question: Ints, n: int, thorough: bool = False) -> list[int]:
+        """Return the starts of passages that cover a text of n tokens, if it is short or is to be read thoroughly; none
+        if a question needs the tree.
 
         A clause is often absent, which the tree tells for less than several windows.
         """
         size = room_for_passage(question, self.windows)
-        if not size or not self.is_short(n) or (n > size and self.knows(question)):
-            return []
-        return every_passage(n, size)
+        by_tree = not self.is_short(n) or (n > size and self.knows(question))
+        return every_passage(n, size) if size and (thorough or not by_tree) else []
 
     def calibration_of(self, question: Ints) -> Calibration:
         """The calibration of a question's scores."""
@@ -283,30 +284,49 @@ class QaModel:
         blank: Bools | None = None,
         watch: Watch | None = None,
         progress: Progress = no_progress,
+        thorough: bool = False,
     ) -> Asked:
         """The best spans of a document, with tokens `ids` (n,) and `tree`, for each question: at least `top`.
 
         Batches are as large as memory allows. No answer starts or ends at a `blank` (n,) token. The tree of a short
-        text may be None: if it is needed, it is read.
+        text may be None: if it is needed, it is read. `thorough`: every window is read with every question that leaves
+        room in it.
         """
-        most = max(self.settings.candidates, top)
-        whole = [self.read_whole(question, len(ids)) for question in questions]
+        whole = [self.read_whole(question, len(ids), thorough) for question in questions]
         waiting = [question for question, starts in zip(questions, whole, strict=True) if not starts]
         asked = Asked((), (), 0)
         if waiting:
             asked = self.by_tree(self.read([ids]) if tree is None else tree, ids, waiting, top, blank, watch, progress)
         if not any(whole):
             return asked
-        rooms = [room_for_passage(question, self.windows) for question in questions]
-        chosen = [ChosenPassage(i, start, rooms[i]) for i, starts in enumerate(whole) for start in starts]
-        read = self.windows.look(ids, questions, chosen, most, blank)
-        others = iter(asked.found)
-        found = (
-            tuple(without_overlaps(spans, most)) if starts else next(others)
-            for spans, starts in zip(read, whole, strict=True)
-        )
-        progress(len(questions), len(questions))
-        return Asked(tuple(found), asked.rows, asked.passages + len(chosen))
+        read, others = self.by_windows(ids, questions, whole, top, blank, progress), iter(asked.found)
+        found = tuple(spans if starts else next(others) for spans, starts in zip(read, whole, strict=True))
+        return Asked(found, asked.rows, asked.passages + sum(map(len, whole)))
+
+    def by_windows(
+        self,
+        ids: Ints,
+        questions: Sequence[Ints],
+        whole: Sequence[Sequence[int]],
+        top: int,
+        blank: Bools | None,
+        progress: Progress,
+    ) -> list[tuple[Found, ...]]:
+        """The best spans of the passages that start at the places `whole` of each question."""
+        most, windows = max(self.settings.candidates, top), self.windows
+        step = max(1, windows.at_once * BATCHES // max(map(len, whole)))  # questions between two reports of progress
+        found: list[tuple[Found, ...]] = []
+        for first in range(0, len(questions), step):
+            some = questions[first : first + step]
+            chosen = [
+                ChosenPassage(i, start, room_for_passage(question, windows))
+                for i, question in enumerate(some)
+                for start in whole[first + i]
+            ]
+            read = windows.look(ids, some, chosen, most, blank)
+            found += [tuple(without_overlaps(spans, most)) for spans in read]
+            progress(len(found), len(questions))
+        return found
 
     def by_tree(
         self,

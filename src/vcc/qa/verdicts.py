@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from vcc.data.answers import without_overlaps
 from vcc.errors import ModelError
 from vcc.qa.second_look import passages_to_reread
-from vcc.qa.windows import WINDOWS_AT_ONCE, Found, Ints, WindowReader, any_shape, batch, best_found, room, token_types
+from vcc.qa.windows import Found, Ints, WindowReader, any_shape, batch, best_found, room, token_types
 from vcc.qa.words import best_matches
 
 FILE = "verdict.safetensors"
@@ -76,7 +76,7 @@ def judge(
         return None
     chances: list[Tensor] = []
     found: list[list[Found]] = []
-    at_once = WINDOWS_AT_ONCE.get(reader.model.device.type, 8)
+    at_once = reader.at_once
     for first in range(0, len(starts), at_once):
         some = starts[first : first + at_once]
         given = batch([(statement, ids[start : start + size]) for start in some], reader.frame)

@@ -138,6 +138,11 @@ class WindowReader:
         """The passages of a question that are read before what they hold is looked at."""
         return AHEAD.get(self.model.device.type, 1)
 
+    @property
+    def at_once(self) -> int:
+        """Windows in a batch."""
+        return WINDOWS_AT_ONCE.get(self.model.device.type, 8)
+
     def look(
         self,
         ids: Ints,
@@ -166,7 +171,7 @@ class WindowReader:
         costs time.
         """
         found: list[list[Found]] = [[] for _ in chosen]
-        at_once = WINDOWS_AT_ONCE.get(self.model.device.type, 8)
+        at_once = self.at_once
         by_length = sorted(range(len(chosen)), key=lambda i: len(questions[chosen[i].question]) + chosen[i].size)
         for at in range(0, len(by_length), at_once):
             numbers = by_length[at : at + at_once]

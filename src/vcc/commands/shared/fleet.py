@@ -69,6 +69,7 @@ def job_of(
     model: str | None,
     reading: ReadLimits,
     store: str = "",
+    thorough: bool = False,
 ) -> "Job":
     """A job that asks every document the questions."""
     try:
@@ -76,7 +77,9 @@ def job_of(
     except ImportError as error:
         raise UsageError(f"many documents need {error.name}: pip install 'vcc-transformers[documents]'") from error
     limits, memory = reading.limits, reading.memory_bytes
-    return Job("ask", model, tuple(questions), top, threshold, store, limits, reading.seconds, memory)
+    return Job(
+        "ask", model, tuple(questions), top, threshold, store, limits, reading.seconds, memory, thorough=thorough
+    )
 
 
 def run_fleet(job: "Job", files: Sequence[str], out: Path | None, fleet: FleetOptions) -> None:
