@@ -47,7 +47,7 @@ def test_a_list_asks_for_as_many_answers_as_it_may_show() -> None:
     class Asked:
         content = TEXT
 
-        def answer(self, questions: Any, top: int, threshold: Any, progress: Any) -> Any:
+        def answer(self, questions: Any, top: int, threshold: Any, progress: Any, thorough: bool) -> Any:
             self.top = top
             return [reply(question, "$5", "$7") for question in questions], None
 
