@@ -4,7 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from reproduction.experiment import Experiment, ProcessStep, Workspace, chosen_models
-from reproduction.report import Picture, Point, Report, ReportTable, Value
+from reproduction.picture import Picture, Point
+from reproduction.report import Report, ReportTable, Value
 from reproduction.small import reports
 from reproduction.small.layout import CURVE, DECODER
 from reproduction.small.prefix import PREFIX_READERS

@@ -1,8 +1,9 @@
 """Figure 1: time and memory against length."""
 
 from reproduction.experiment import Experiment, ProcessStep, Workspace
+from reproduction.picture import Picture, Point
 from reproduction.protocol import needs, shown, vcc
-from reproduction.report import Picture, Point, Report, ReportTable
+from reproduction.report import Report, ReportTable
 from vcc.bench import report as bench_report
 from vcc.tasks.paper import RESULTS
 

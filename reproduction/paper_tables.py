@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from reproduction.experiment import ProcessStep, Workspace, unique
+from reproduction.picture import Picture, Point, percent
 from reproduction.protocol import PaperCell, best, cell_steps
-from reproduction.report import Picture, Point, ReportTable, interval
+from reproduction.report import ReportTable, interval
 from vcc.tasks.paper import Result
 
 
@@ -35,4 +36,4 @@ def picture_of(title: str, results: Sequence[Result], metric: str, at: Workspace
         points.append(Point(result.method, result.time_ms[0], scores[metric], paper=True, label=label))
         if found := best(PaperCell.of(result), at):
             points.append(Point(result.method, result.time_ms[0], found[metric], label=label))
-    return Picture(title, "ms per sequence (paper, A100)", f"{metric}, %", tuple(points), log_x=True)
+    return Picture(title, "ms per sequence (paper, A100)", percent(metric), tuple(points), log_x=True)

@@ -2,7 +2,8 @@
 
 from reproduction.experiment import Experiment, ProcessStep, Workspace, chosen_models
 from reproduction.paper_tables import steps_of, table_of
-from reproduction.report import Picture, Point, Report
+from reproduction.picture import Picture, Point, percent
+from reproduction.report import Report
 from reproduction.small import reports, steps
 from reproduction.small.variants import VARIANTS, reads, variant
 from vcc.tasks.paper import RESULTS
@@ -42,7 +43,7 @@ class Table3(Experiment):
 
     def report(self, at: Workspace) -> Report:
         points = tuple(Point("VCC-T5", r.length, dict(r.scores)["f1"], paper=True) for r in PAPER)
-        picture = Picture("NarrativeQA, the paper", "tokens read", "f1, %", points, log_x=True)
+        picture = Picture("NarrativeQA, the paper", "tokens read", percent("f1"), points, log_x=True)
         paper = table_of("The paper's table", PAPER, at)
         if at.scale == "paper":
             return Report(self.name, self.title, self.claim, (paper,), (picture,))

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from reproduction.experiment import Workspace
-from reproduction.report import Picture, Point, ReportTable, interval
+from reproduction.picture import Picture, Point, percent
+from reproduction.report import ReportTable, interval
 from reproduction.small.layout import CURVE, HIDDEN, OWN
 from reproduction.small.rates import CHOOSES, HALVES, REPORTED
 from reproduction.small.settings import Small
@@ -158,7 +159,9 @@ def by_time(at: Workspace, models: Sequence[str]) -> Picture:
     spent = f", {at.small.tune_seconds:g} GPU seconds of training" if at.small.tune_seconds else ""
     what = "Paragraphs hidden in" if task == HIDDEN else f"{task},"
     title = f"{what} {at.small.length:,} tokens{spent}"
-    return Picture(title, "GPU time of a training step, ms per sequence", f"{name}, %", tuple(points))
+    bars = "lowest to highest seed" if at.small.seeds > 1 else "95% over documents"
+    told = f"Up and to the left is better. Bars: {bars}."
+    return Picture(title, "GPU time of a training step, ms per sequence", percent(name), tuple(points), told=told)
 
 
 def perplexities(at: Workspace, models: Sequence[str]) -> Picture:
@@ -185,7 +188,7 @@ def frontier(at: Workspace, task: str, settings: Sequence[Setting]) -> tuple[Rep
     table = ReportTable(
         f"{task}: {name} over settings", ("model", "setting", name, f"{what} ms each{whose}"), tuple(rows)
     )
-    return table, Picture(task, f"{what} ms per sequence{whose}", f"{name}, %", tuple(points), log_x=True)
+    return table, Picture(task, f"{what} ms per sequence{whose}", percent(name), tuple(points), log_x=True)
 
 
 def by_length(at: Workspace, task: str, lengths: dict[str, list[int]]) -> tuple[ReportTable, Picture]:
@@ -200,7 +203,7 @@ def by_length(at: Workspace, task: str, lengths: dict[str, list[int]]) -> tuple[
             if found:
                 points.append(Point(model, length, found[name], found.get(f"{name}_low"), found.get(f"{name}_high")))
     table = ReportTable(f"{task}: {name} by tokens read", ("model", "reads", name), tuple(rows))
-    return table, Picture(task, "tokens read", f"{name}, %", tuple(points), log_x=True)
+    return table, Picture(task, "tokens read", percent(name), tuple(points), log_x=True)
 
 
 def scale_of(small: Small) -> str:
