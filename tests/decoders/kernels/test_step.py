@@ -136,9 +136,15 @@ def beyond(dtype: torch.dtype) -> float:
     return math.nan if dtype.is_floating_point else 1 if dtype == torch.bool else 77
 
 
-@pytest.mark.parametrize("owners", ["one tree", "own trees", "int32", "int64"])
+@pytest.mark.parametrize("owners", ["one tree", "own trees", "int32", pytest.param("int64", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    ("n", "scales", "budget"), [(9, (4, 1), 3), (150, (4, 1), 3), (700, (4, 1), 3), (700, (16, 4, 1), (5, 3))]
+    ("n", "scales", "budget"),
+    [
+        (9, (4, 1), 3),
+        (150, (4, 1), 3),
+        pytest.param(700, (4, 1), 3, marks=pytest.mark.slow),
+        (700, (16, 4, 1), (5, 3)),
+    ],
 )
 def test_nothing_beyond_any_storage_is_read_or_written(
     device: str, owners: str, n: int, scales: tuple[int, ...], budget: Any, monkeypatch: pytest.MonkeyPatch
@@ -251,8 +257,10 @@ def test_of_equal_nodes_the_first_are_opened(device: str) -> None:
     torch.testing.assert_close(found, attend_layer(layer, query, 1, 0.25, False), rtol=0, atol=2e-5)
 
 
+@pytest.mark.parametrize(
+    "kinds", [pytest.param(1, marks=pytest.mark.slow), 3, pytest.param(40, marks=pytest.mark.slow), 10**6]
+)
 @pytest.mark.parametrize("count", [1, 900, 1024, 3000])
-@pytest.mark.parametrize("kinds", [1, 3, 40, 10**6])
 @pytest.mark.parametrize("most", [1024, 16384])  # with 1024, 3000 shares are several tiles
 def test_the_choice_is_that_of_a_stable_sort(device: str, count: int, kinds: int, most: int) -> None:
     from vcc.decoders.kernels.step import NODES, choose
