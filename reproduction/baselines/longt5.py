@@ -24,13 +24,14 @@ def longt5_from(
     model: T5ForConditionalGeneration, local_radius: int = 127, global_block_size: int = 16
 ) -> LongT5ForConditionalGeneration:
     """A LongT5 with transient-global attention and a copy of the weights. The defaults are its authors'."""
-    if not getattr(model.config, "scale_decoder_outputs", model.config.tie_word_embeddings):
-        raise UsageError("tie_word_embeddings is False: LongT5 takes a T5 with tied embeddings")
     config = LongT5Config(
         **{name: getattr(model.config, name) for name in SHARED},
         encoder_attention_type="transient-global", local_radius=local_radius, global_block_size=global_block_size,
+        tie_word_embeddings=getattr(model.config, "scale_decoder_outputs", model.config.tie_word_embeddings),
     )  # fmt: skip
     made: Any = LongT5ForConditionalGeneration(config)
+    if model.lm_head.weight is not model.shared.weight:  # T5 1.1
+        made.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.lm_head.weight))
     made.to(model.dtype)
     weights = {longt5_name(name): value for name, value in model.state_dict().items()}
     missing, unexpected = made.load_state_dict(weights, strict=False)

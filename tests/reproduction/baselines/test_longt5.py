@@ -1,23 +1,30 @@
 """LongT5 from a T5's weights is that T5 where it sees every token and no block."""
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
-from transformers import LongT5ForConditionalGeneration, T5Config, T5ForConditionalGeneration
+from transformers import AutoModelForSeq2SeqLM, LongT5ForConditionalGeneration, T5Config, T5ForConditionalGeneration
 
 from reproduction.baselines.longt5 import longt5_from
+from vcc.hosts import load
 
 
-@pytest.fixture(scope="module")
-def t5() -> T5ForConditionalGeneration:
+@pytest.fixture(scope="module", params=["one embedding", "a head of its own"])
+def t5(request: pytest.FixtureRequest) -> T5ForConditionalGeneration:
+    """As first published, or as version 1.1 and Flan."""
     torch.manual_seed(0)
+    tied = request.param == "one embedding"
     config = T5Config(
         vocab_size=60, d_model=16, d_kv=8, d_ff=24, num_layers=3, num_decoder_layers=2, num_heads=2, dropout_rate=0.0,
         feed_forward_proj="gated-gelu", relative_attention_num_buckets=8, relative_attention_max_distance=20,
-        decoder_start_token_id=0,
+        decoder_start_token_id=0, tie_word_embeddings=tied,
     )  # fmt: skip
-    model = T5ForConditionalGeneration(config).double().eval()
+    model = T5ForConditionalGeneration(config)
+    if not tied:
+        model.lm_head.weight = torch.nn.Parameter(torch.randn(60, 16))
+    model = model.double().eval()
     for name, weights in model.named_parameters():
         if "norm" in name:
             torch.nn.init.uniform_(weights, 0.3, 1.0)
@@ -43,6 +50,13 @@ def test_equal_where_the_radius_covers_the_input_and_no_block_fits(t5: T5ForCond
     made = longt5_from(t5, local_radius=39, global_block_size=64)
     for n in (40, 33):  # a full block of local attention, and one that is padded
         torch.testing.assert_close(run(made, n), run(t5, n), rtol=1e-5, atol=1e-5)  # its softmax is in 32 bits
+
+
+def test_it_is_saved_and_loaded_whole(t5: T5ForConditionalGeneration, tmp_path: Path) -> None:
+    made = longt5_from(t5)
+    made.save_pretrained(tmp_path)
+    loaded, _ = load.load_model(tmp_path, AutoModelForSeq2SeqLM, local=True)
+    torch.testing.assert_close(run(loaded.double().eval(), 40), run(made, 40), rtol=1e-5, atol=1e-5)
 
 
 def test_a_small_radius_and_blocks_each_change_it(t5: T5ForConditionalGeneration) -> None:
