@@ -81,7 +81,7 @@ def near(layers: int, also: str = "", **changed: Any) -> Variant:
     """Every layer sees the question, and no row sees a position twice."""
     more = f", {also}" if also else ""
     return vcc(
-        f"{layers} of six layers on windows, every window sees the question, rows of a cut see the question and what "
+        f"{layers} layers on windows, every window sees the question, rows of a cut see the question and what "
         f"is at most 256 tokens away, means at a token's norm, opening is taught{more}",
         opening=0.5,
         label=f"VCC, near rows, {layers} window layer{'s' if layers > 1 else ''}{more}",
@@ -138,7 +138,7 @@ VARIANTS: dict[str, Variant] = {
         opening=0.5,
     ),
     "vcc-question": vcc(
-        "four of six layers on windows, every window sees the question, means at a token's norm, opening is taught",
+        "four layers on windows, every window sees the question, means at a token's norm, opening is taught",
         window_layers=4,
         mean_norm=True,
         vip_window="every",
@@ -152,6 +152,7 @@ VARIANTS: dict[str, Variant] = {
     "vcc-near-2-fast": near(2, "segments of 32, h = 20, windows of 256", scales=(32, 1), budget=(20,), window=256),
     "vcc-near-2-wider": near(2, "segments of 32, h = 40", scales=(32, 1), budget=(40,)),
     "vcc-near-3-wide": near(3, "segments of 32, h = 20", scales=(32, 1), budget=(20,)),
+    "vcc-near-4-wide": near(4, "segments of 32, h = 20", scales=(32, 1), budget=(20,)),
     "vcc-near-3-fast": near(3, "segments of 32, h = 20, windows of 256", scales=(32, 1), budget=(20,), window=256),
     "vcc-pieces": vcc("texts in pieces with special tokens and ids, shuffled in pretraining", pieces=True),
     "vcc-near-2-pieces": near(2, "texts in pieces with ids", pieces=True),
@@ -161,8 +162,8 @@ VARIANTS: dict[str, Variant] = {
     "vcc-open": vcc("h = 140", budget=(140,)),
     "vcc-still": vcc("no random cuts in training", explore=0.0),
     "vcc-similarity": vcc("opened by similarity of means", score="similarity"),
-    "vcc-later": vcc("four of six layers on windows", window_layers=4),
-    "vcc-last": vcc("five of six layers on windows, opened by similarity", window_layers=5, score="similarity"),
+    "vcc-later": vcc("four layers on windows", window_layers=4),
+    "vcc-last": vcc("five layers on windows, opened by similarity", window_layers=5, score="similarity"),
 }
 TABLE = ("vcc", "dense-512", "dense", "longformer", "bigbird", "mra")
 
