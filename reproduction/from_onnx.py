@@ -146,7 +146,7 @@ def t5(weights: Weights) -> T5ForConditionalGeneration:
     first = "encoder.block.0.layer."
     buckets, heads = weights[f"{first}0.SelfAttention.relative_attention_bias.weight"].shape
     words, gate = weights["shared.weight"], weights[f"{first}1.DenseReluDense.wi_0.weight"]
-    config = T5Config(
+    settings: dict[str, Any] = dict(
         vocab_size=len(words),
         d_model=words.shape[1],
         d_kv=len(weights[f"{first}0.SelfAttention.q.weight"]) // heads,
@@ -159,7 +159,7 @@ def t5(weights: Weights) -> T5ForConditionalGeneration:
         decoder_start_token_id=0,
         tie_word_embeddings=False,
     )
-    model = T5ForConditionalGeneration(config)
+    model = T5ForConditionalGeneration(T5Config(**settings))
     model.lm_head.weight = nn.Parameter(torch.empty_like(words))
     return model
 
