@@ -40,6 +40,12 @@ PATTERNS = {
 }
 
 
+def few(names: list[str]) -> list[Any]:
+    """Ours and one of the others; the rest are deep."""
+    quick = {name for name in names if name.startswith("vcc")} | {"bert", "t5"}
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "FILL", 0.0)
@@ -67,7 +73,7 @@ def example_run() -> Run:
 # -------------------------------------------------------------------------------------------------------------- models
 
 
-@pytest.mark.parametrize("name", [name for name in CONTENDERS if not CONTENDERS[name].flex])
+@pytest.mark.parametrize("name", few([name for name in CONTENDERS if not CONTENDERS[name].flex]))
 def test_every_contender_runs_and_is_labelled_with_what_it_ran(name: str) -> None:
     for mode in ("forward", "training"):
         cell = measure(name, 768, mode, TINY)
@@ -415,7 +421,7 @@ def test_the_presets_hold_what_the_table_of_goals_needs() -> None:
 # --------------------------------------------------------------------------------------- parts, shapes, knobs, batches
 
 
-@pytest.mark.parametrize("name", ["vcc-t5", "t5", "longt5-global", "led"])
+@pytest.mark.parametrize("name", few(["vcc-t5", "t5", "longt5-global", "led"]))
 @pytest.mark.parametrize("mode", ["forward", "training"])
 def test_encoder_decoders_run_whole_and_in_parts(name: str, mode: str) -> None:
     """What is run is what is named: by which sides of the model get gradients."""

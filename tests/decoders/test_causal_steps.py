@@ -80,7 +80,9 @@ def test_a_tree_grows_without_recording_anew(graphs: list[Again]) -> None:
     assert [graph.replays for graph in graphs] == [50 - WAIT]
 
 
-@pytest.mark.parametrize("family", ["mistral", "qwen2", "qwen3"])
+@pytest.mark.parametrize(
+    "family", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("mistral", "qwen2")), "qwen3"]
+)
 def test_other_families_are_recorded_too(family: str, graphs: list[Again]) -> None:
     wrapped, text = vcc.wrap(tiny(family), ROOMY), ids(2, 60)
     assert same(written(wrapped, text, True), written(wrapped, text, False))

@@ -71,7 +71,7 @@ def assert_close(case: Case, dtype: torch.dtype, **options) -> None:
         {"table": True},
         pytest.param({"table": True, "consecutive": True}, marks=pytest.mark.slow),
         {"window": 40},
-        {"table": True, "window": 40},
+        pytest.param({"table": True, "window": 40}, marks=pytest.mark.slow),
         {"window": 20, "consecutive": True},
         {"window": 40, "first": 3},
         {"table": True, "window": 40, "first": 40},
