@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import pytest
 import torch
 import transformers
 from torch import Tensor
@@ -145,6 +146,8 @@ ONE_EACH = (  # hosts
     *("bert", "electra", "distilbert", "albert", "roberta", "roberta-prelayernorm", "mpnet", "deberta-v3"),
     *("modernbert", "jina-v3", "eurobert", "t5", "bart", "pegasus"),
 )
+# For tests of what a host does; families that share another's are in the deep run.
+EVERY_HOST = [family if family in ONE_EACH else pytest.param(family, marks=pytest.mark.slow) for family in FAMILIES]
 SEQ2SEQ = ("t5", "t5-v1.1", "mt5", "bart", "pegasus")
 ROTARY = ("modernbert", "nomic-bert", "jina-v3", "gte", "eurobert")
 RELATIVE = ("t5", "t5-v1.1", "mt5", "deberta-v3")

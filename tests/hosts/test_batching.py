@@ -8,7 +8,7 @@ import torch
 import vcc
 from tests.hosts.models import (
     AFTER_PADDING,
-    FAMILIES,
+    EVERY_HOST,
     PAD,
     REAL,
     RELATIVE,
@@ -29,7 +29,7 @@ OWN_POSITIONS = AFTER_PADDING + ROTARY + RELATIVE
 
 @pytest.mark.parametrize("vip_window", ["inline", "own"])
 @pytest.mark.parametrize("budget", [(3, 4), (99, 999)])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVERY_HOST)
 def test_a_row_of_a_batch_is_the_row_alone(family: str, budget: tuple[int, ...], vip_window: str) -> None:
     """Different lengths, padding on different sides, different numbers of VIPs: 7, 2 and 4."""
     config = replace(REAL, budget=budget, vip_window=vip_window)  # type: ignore[arg-type]
@@ -67,7 +67,7 @@ def test_other_rows_do_not_matter(family: str) -> None:
     assert bool(actual[1][batch.real[1].bool()].isnan().all())
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVERY_HOST)
 def test_padding_is_never_seen(family: str) -> None:
     """Whatever stands there."""
     wrapped, batch = vcc.wrap(build(family), REAL), ragged()
@@ -80,7 +80,7 @@ def test_padding_is_never_seen(family: str) -> None:
         assert difference(encoded(wrapped(**given)), expected, batch.real) < 1e-12
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVERY_HOST)
 def test_extreme_masks_are_read(family: str) -> None:
     """No VIPs, all VIPs, a sequence of nothing but padding."""
     wrapped, batch = vcc.wrap(build(family), REAL), ragged()
@@ -103,7 +103,7 @@ def test_odd_lengths_are_read(family: str, n: int) -> None:
 
 
 @pytest.mark.parametrize("dense_below", [40, "auto"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVERY_HOST)
 def test_whether_a_row_is_compressed_does_not_depend_on_its_neighbours(family: str, dense_below: int | str) -> None:
     """Rows of 19, 24 and 45 tokens: the first two are short alone, so they are in a batch."""
     config = replace(REAL, dense_below=dense_below, window=16)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from torch import Tensor
 import vcc
 from tests.hosts.models import (
     AFTER_PADDING,
-    FAMILIES,
+    EVERY_HOST,
     ONE_EACH,
     WITH_TABLE,
     Batch,
@@ -35,7 +35,7 @@ def after_windows(family: str, batch: Batch, config: vcc.VccConfig, layer: int =
         return states(wrapped(**batch.arguments(family), output_hidden_states=True))[layer]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVERY_HOST)
 @pytest.mark.parametrize("n", [3 * WINDOW + 5, WINDOW, 1])
 def test_window_layers_are_the_untouched_layers_on_slices(family: str, n: int) -> None:
     """The last window may be short. Each slice is given its positions, where the family has a table of them."""
@@ -76,7 +76,7 @@ def test_a_third_of_the_layers_run_on_windows_by_default(family: str) -> None:
     assert [report.scales for report in wrapped.vcc_report()] == [(), (8, 2, 1), (8, 2, 1)]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVERY_HOST)
 def test_windows_do_not_see_each_other(family: str) -> None:
     batch = one(3 * WINDOW, vips=1)
     other = Batch(batch.ids.clone(), batch.real, batch.vips)

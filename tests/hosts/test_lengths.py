@@ -9,7 +9,7 @@ from transformers.models.pegasus.modeling_pegasus import PegasusSinusoidalPositi
 import vcc
 from tests.hosts.models import (
     AFTER_PADDING,
-    FAMILIES,
+    EVERY_HOST,
     ONE_EACH,
     REAL,
     SEQ2SEQ,
@@ -34,7 +34,7 @@ def reader_of(model: vcc.hosts.forward.wrapped.Wrapped) -> vcc.hosts.forward.enc
     return vcc.hosts.forward.encoder.find_encoder(model)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVERY_HOST)
 @pytest.mark.parametrize("dense_below", [0, 10_000, "auto"])
 def test_any_length_is_read_compressed_or_not(family: str, dense_below: int | str) -> None:
     """Where the untouched model has no positions for the length, it is compressed whatever `dense_below` says."""
@@ -79,7 +79,7 @@ def test_extending_changes_nothing_before_training(family: str, vip_window: str)
     assert difference(outputs[2], outputs[0], batch.real) == 0
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVERY_HOST)
 def test_the_configuration_tells_how_many_positions_there_are(family: str) -> None:
     model = build(family)
     wrapped = vcc.wrap(model, REAL, max_length=LONG)

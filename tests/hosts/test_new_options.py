@@ -9,7 +9,7 @@ import torch
 import transformers
 
 import vcc
-from tests.hosts.models import FAMILIES, OPEN, REAL, Batch, build, difference, encoded, ragged
+from tests.hosts.models import EVERY_HOST, OPEN, REAL, Batch, build, difference, encoded, ragged
 from vcc.hosts.compiled.compile import CompiledGraphs
 from vcc.hosts.forward.wrapped import state_of
 
@@ -27,7 +27,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVERY_HOST)
 def test_vips_in_windows_that_hold_everything_are_the_untouched_model(family: str) -> None:
     model, batch = build(family), ragged()
     wrapped = vcc.wrap(model, replace(OPEN, window_layers=3, window=128, vip_window="every"))
@@ -69,7 +69,7 @@ def test_means_at_a_tokens_norm_leave_an_open_model_exact(family: str) -> None:
     assert difference(encoded(actual), encoded(expected), batch.real) < 1e-12
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVERY_HOST)
 def test_a_reach_over_everything_leaves_an_open_model_exact(family: str) -> None:
     model, batch = build(family), ragged()
     wrapped = vcc.wrap(model, replace(OPEN, reach=batch.real.shape[1]))

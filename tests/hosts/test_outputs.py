@@ -4,10 +4,10 @@ import pytest
 import torch
 
 import vcc
-from tests.hosts.models import FAMILIES, ONE_EACH, ONLY_EAGER, REAL, build, difference, encoded, one, ragged, states
+from tests.hosts.models import EVERY_HOST, ONE_EACH, ONLY_EAGER, REAL, build, difference, encoded, one, ragged, states
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVERY_HOST)
 def test_hidden_states_of_a_real_cut_have_the_right_shapes(family: str) -> None:
     wrapped, batch = vcc.wrap(build(family), REAL), ragged()
     with torch.no_grad():
@@ -35,7 +35,7 @@ def test_hidden_states_of_some_layers(family: str) -> None:
         assert torch.equal(some[0], every[1]) and torch.equal(some[2], every[3])
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVERY_HOST)
 def test_attentions_are_refused_when_compressed_and_honoured_when_dense(family: str) -> None:
     batch = one()
     model = build(family, attention="eager")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import vcc
-from tests.hosts.models import EAGER_ROUNDS, FAMILIES, REAL, SEQ2SEQ, build, difference, one
+from tests.hosts.models import EAGER_ROUNDS, EVERY_HOST, FAMILIES, REAL, SEQ2SEQ, build, difference, one
 from vcc.hosts.forward.encoder import find_encoder
 
 # ModernBERT's local layers score without their window: how far a segment is does not tell whether it matters.
@@ -27,7 +27,7 @@ def test_scores_are_the_layers_attention_averaged_over_heads_and_vips(family: st
     assert difference(actual, expected) < tolerance
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVERY_HOST)
 def test_a_segment_of_equal_tokens_scores_what_they_score_together(family: str) -> None:
     """As a node of count 8 in their middle; distances and rotations are then those of the middle."""
     wrapped = vcc.wrap(build(family), REAL)

@@ -73,7 +73,7 @@ def assert_close(case: Case, dtype: torch.dtype, **options) -> None:
         {"window": 40},
         pytest.param({"table": True, "window": 40}, marks=pytest.mark.slow),
         {"window": 20, "consecutive": True},
-        {"window": 40, "first": 3},
+        pytest.param({"window": 40, "first": 3}, marks=pytest.mark.slow),
         {"table": True, "window": 40, "first": 40},
         {"window": 25, "first": 70},
     ],
@@ -81,7 +81,7 @@ def assert_close(case: Case, dtype: torch.dtype, **options) -> None:
 )
 def test_fused_equals_reference(device, dtype, options):
     torch.manual_seed(0)
-    shape = (2, 1, 75, 16) if dtype == torch.float32 else (2, 1, 140, 16)
+    shape = (2, 1, 75, 16) if dtype == torch.float32 else (1, 1, 140, 16)
     assert_close(Case.random(shape, dtype, device, padding=9), dtype, scale=0.4, **options)
 
 
@@ -98,7 +98,7 @@ def test_fused_equals_reference(device, dtype, options):
 def test_tokens_in_their_order_see_each_other_through_a_sliding_window(device, first, window, table):
     """The positions of the first rows are missing among the others."""
     torch.manual_seed(0)
-    r = 300 if device == "cuda" else 180  # more tiles take the interpreter a minute
+    r = 300 if device == "cuda" else 140  # more tiles take the interpreter a minute
     case = Case.random((2, 1, r, 16), torch.float32, device, padding=50)
     asked = torch.arange(first) * 3 + 7
     others = torch.tensor([place for place in range(r) if place not in set(asked.tolist())])

@@ -42,7 +42,9 @@ def assert_same(found: Tensor, expected: Tensor) -> None:
 
 
 @pytest.mark.parametrize(("rows", "n", "top", "max_tokens"), SHAPES)
-@pytest.mark.parametrize(("hidden", "block"), [(0.0, 4), (0.3, 32), (0.9, 4)])  # places of one block or of several
+@pytest.mark.parametrize(  # places of one block or of several
+    ("hidden", "block"), [pytest.param(0.0, 4, marks=pytest.mark.slow), (0.3, 32), (0.9, 4)]
+)
 def test_kernel_equals_the_reference(
     device: str, rows: int, n: int, top: int, max_tokens: int, hidden: float, block: int
 ) -> None:
@@ -51,7 +53,7 @@ def test_kernel_equals_the_reference(
     assert_same(by_kernel(start, end, top, max_tokens, block, device), expected)
 
 
-@pytest.mark.parametrize("kinds", [1, 2, 5])
+@pytest.mark.parametrize("kinds", [1, pytest.param(2, marks=pytest.mark.slow), 5])
 def test_of_equal_spans_the_first_is_taken(device: str, kinds: int) -> None:
     draw = torch.Generator().manual_seed(kinds)
     start, end = torch.randint(kinds, (2, 3, 50), generator=draw).float()

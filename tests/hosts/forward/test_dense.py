@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import vcc
-from tests.hosts.models import FAMILIES, ONE_EACH, REAL, SOME_HEADS, WITH_TABLE, build, difference, one, ragged
+from tests.hosts.models import EVERY_HOST, ONE_EACH, REAL, SOME_HEADS, WITH_TABLE, build, difference, one, ragged
 from vcc.hosts.forward.break_even import CPU, RULES, Rule, rows_seen, worth_compressing
 
 
@@ -23,7 +23,7 @@ def test_short_inputs_are_the_untouched_models_to_the_last_bit(family: str, head
     assert wrapped.vcc_report() == ()
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVERY_HOST)
 def test_dense_below_is_a_number_of_tokens(family: str) -> None:
     for dense_below, compressed in ((45, True), (46, False), (0, True)):
         wrapped = vcc.wrap(build(family), replace(REAL, dense_below=dense_below))
