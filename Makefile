@@ -22,7 +22,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "installing into $(VENV) (minutes the first time)"
 	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check $$(grep '^torch==' constraints.txt) -c constraints.txt
 	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
-	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib src || true
+	@$(BIN)/python -m compileall -qq -j 0 -x '/tests?/' $(VENV)/lib src || true
 	@touch $@
 
 test: lint ## Lint, types and tests: all must pass

@@ -184,6 +184,12 @@ def heads_of(family: str) -> list[str]:
 
 EVERY_HEAD = [(family, head) for family in FAMILIES for head in heads_of(family) if head != "AutoModel"]
 SOME_HEADS = [(family, head) for family, head in EVERY_HEAD if family in ONE_EACH]  # every host with every head
+FEW = ("bert", "modernbert", "t5", "bart")
+
+
+def deep_but_few(pairs: list[tuple[str, str]]) -> list[Any]:
+    """Families with heads: those of a few hosts, and of the others in the deep run."""
+    return [one if one[0] in FEW else pytest.param(*one, marks=pytest.mark.slow) for one in pairs]
 
 
 @cache

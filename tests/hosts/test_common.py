@@ -10,6 +10,7 @@ from torch import Tensor
 
 import vcc
 from tests.hosts.models import (
+    FEW,
     OPEN,
     REAL,
     SEQ2SEQ,
@@ -25,7 +26,6 @@ from tests.hosts.models import (
 from vcc.errors import UsageError
 from vcc.hosts.forward.encoder import find_encoder
 
-FEW = ("bert", "modernbert", "t5", "bart")
 SOME = [(family, head) for family, head in SOME_HEADS if family in FEW]
 
 
