@@ -64,10 +64,8 @@ def weights_in(file: Path) -> Weights:
 
     graph = onnx.load(file).graph
     constants = {one.name: numpy_helper.to_array(one) for one in graph.initializer}
-    found = {renamed(name): value for name, value in constants.items() if is_named(name)}
-    for name in constants:
-        if is_named(name.removesuffix(QUANTIZED)):  # embeddings in 8 bits
-            found[renamed(name.removesuffix(QUANTIZED))] = value_of(name, constants)
+    plain = {name: name.removesuffix(QUANTIZED) for name in constants}  # embeddings may be in 8 bits
+    found = {renamed(base): value_of(name, constants) for name, base in plain.items() if is_named(base)}
     for name, matrix in products(graph, constants):
         found[renamed(name)] = value_of(matrix, constants).T
     return {name: torch.from_numpy(np.array(value, np.float32, order="C")) for name, value in found.items()}
@@ -133,7 +131,7 @@ def bert(weights: Weights) -> BertModel:
         vocab_size=len(words),
         hidden_size=words.shape[1],
         num_hidden_layers=layers(weights, "encoder.layer"),
-        num_attention_heads=max(1, words.shape[1] // HEAD_SIZE),
+        num_attention_heads=words.shape[1] // HEAD_SIZE,
         intermediate_size=len(weights["encoder.layer.0.intermediate.dense.bias"]),
         max_position_embeddings=len(weights["embeddings.position_embeddings.weight"]),
         type_vocab_size=len(weights["embeddings.token_type_embeddings.weight"]),

@@ -10,6 +10,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import vcc
+from tests.deep import deep_but
 from vcc.bench import measure as measuring
 from vcc.bench import report, stages
 from vcc.bench.contenders import CONTENDERS, OURS, PADDING, SIZES, Kernels, attention_of, build, inputs, reading
@@ -40,10 +41,7 @@ PATTERNS = {
 }
 
 
-def few(names: list[str]) -> list[Any]:
-    """Ours and one of the others; the rest are deep."""
-    quick = {name for name in names if name.startswith("vcc")} | {"bert", "t5"}
-    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
+QUICK = {*OURS, "bert", "t5"}
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +71,7 @@ def example_run() -> Run:
 # -------------------------------------------------------------------------------------------------------------- models
 
 
-@pytest.mark.parametrize("name", few([name for name in CONTENDERS if not CONTENDERS[name].flex]))
+@pytest.mark.parametrize("name", deep_but(QUICK, [name for name in CONTENDERS if not CONTENDERS[name].flex]))
 def test_every_contender_runs_and_is_labelled_with_what_it_ran(name: str) -> None:
     for mode in ("forward", "training"):
         cell = measure(name, 768, mode, TINY)
@@ -421,7 +419,7 @@ def test_the_presets_hold_what_the_table_of_goals_needs() -> None:
 # --------------------------------------------------------------------------------------- parts, shapes, knobs, batches
 
 
-@pytest.mark.parametrize("name", few(["vcc-t5", "t5", "longt5-global", "led"]))
+@pytest.mark.parametrize("name", deep_but(QUICK, ["vcc-t5", "t5", "longt5-global", "led"]))
 @pytest.mark.parametrize("mode", ["forward", "training"])
 def test_encoder_decoders_run_whole_and_in_parts(name: str, mode: str) -> None:
     """What is run is what is named: by which sides of the model get gradients."""

@@ -76,3 +76,10 @@ def test_a_text_that_is_not_held_in_memory_is_refused(monkeypatch: pytest.Monkey
     assert document.ask_all(QUESTIONS[:1])
     with pytest.raises(DocumentError, match="characters: at most 100 are read thoroughly"):
         document.ask_all(QUESTIONS[:1], thorough=True)
+
+
+def test_a_text_that_is_too_long_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch, model: str) -> None:
+    monkeypatch.setattr("vcc.documents.index.LONG", 100)
+    monkeypatch.setattr(Document, "index", lambda *_: pytest.fail("it was read"))
+    with pytest.raises(DocumentError, match="are read thoroughly"):
+        Document(small_model.document(), model).ask_all(QUESTIONS[:1], thorough=True)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 import vcc
 from tests.decoders.models import CLOSED, SMALL, ids, tiny
+from tests.deep import deep_but
 from vcc.decoders import recorded_step
 from vcc.decoders.causal_steps import PATIENCE, CausalSteps
 
@@ -80,9 +81,7 @@ def test_a_tree_grows_without_recording_anew(graphs: list[Again]) -> None:
     assert [graph.replays for graph in graphs] == [50 - WAIT]
 
 
-@pytest.mark.parametrize(
-    "family", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("mistral", "qwen2")), "qwen3"]
-)
+@pytest.mark.parametrize("family", deep_but(["qwen3"], ["mistral", "qwen2", "qwen3"]))
 def test_other_families_are_recorded_too(family: str, graphs: list[Again]) -> None:
     wrapped, text = vcc.wrap(tiny(family), ROOMY), ids(2, 60)
     assert same(written(wrapped, text, True), written(wrapped, text, False))

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import pytest
 import torch
 import transformers
 from torch import Tensor
@@ -34,6 +33,7 @@ from transformers import (
 from transformers.models.auto import modeling_auto
 
 import vcc  # registers the wrapped classes
+from tests.deep import deep_but
 from vcc.hosts.register import HEADS
 
 PAD, LAST, MASK, VOCABULARY = 0, 3, 119, 120  # ids of padding, of the last token, which also separates, and of masks
@@ -147,7 +147,7 @@ ONE_EACH = (  # hosts
     *("modernbert", "jina-v3", "eurobert", "t5", "bart", "pegasus"),
 )
 # For tests of what a host does; families that share another's are in the deep run.
-EVERY_HOST = [family if family in ONE_EACH else pytest.param(family, marks=pytest.mark.slow) for family in FAMILIES]
+EVERY_HOST = deep_but(ONE_EACH, FAMILIES)
 SEQ2SEQ = ("t5", "t5-v1.1", "mt5", "bart", "pegasus")
 ROTARY = ("modernbert", "nomic-bert", "jina-v3", "gte", "eurobert")
 RELATIVE = ("t5", "t5-v1.1", "mt5", "deberta-v3")
@@ -185,11 +185,6 @@ def heads_of(family: str) -> list[str]:
 EVERY_HEAD = [(family, head) for family in FAMILIES for head in heads_of(family) if head != "AutoModel"]
 SOME_HEADS = [(family, head) for family, head in EVERY_HEAD if family in ONE_EACH]  # every host with every head
 FEW = ("bert", "modernbert", "t5", "bart")
-
-
-def deep_but_few(pairs: list[tuple[str, str]]) -> list[Any]:
-    """Families with heads: those of a few hosts, and of the others in the deep run."""
-    return [one if one[0] in FEW else pytest.param(*one, marks=pytest.mark.slow) for one in pairs]
 
 
 @cache

@@ -11,15 +11,16 @@ from safetensors import safe_open
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
 import vcc
+from tests.deep import deep_but
 from tests.hosts.models import (
     EVERY_HOST,
     FAMILIES,
+    FEW,
     ONE_EACH,
     OPEN,
     REAL,
     Batch,
     build,
-    deep_but_few,
     difference,
     heads_of,
     ragged,
@@ -29,7 +30,7 @@ from vcc.hosts.made_classes import CLASSES
 
 EVERYTHING = [(family, head) for family in FAMILIES for head in heads_of(family)]
 SOME = [(family, head) for family, head in EVERYTHING if family in ONE_EACH]
-OTHERS = [one for one in EVERYTHING if one not in SOME]
+OF_FEW = [(family, head) for family, head in SOME if family in FEW]
 
 
 def run(model: PreTrainedModel, family: str, head: str, batch: Batch) -> Any:
@@ -43,7 +44,7 @@ def stored_names(folder: Path) -> set[str]:
         return set(file.keys())
 
 
-@pytest.mark.parametrize(("family", "head"), [*SOME, *(pytest.param(*one, marks=pytest.mark.slow) for one in OTHERS)])
+@pytest.mark.parametrize(("family", "head"), deep_but(SOME, EVERYTHING))
 def test_a_wrapped_model_is_loaded_by_its_auto_class(family: str, head: str, tmp_path: Path) -> None:
     wrapped = vcc.wrap(build(family, head), REAL)
     wrapped.save_pretrained(tmp_path)
@@ -58,7 +59,7 @@ def test_a_wrapped_model_is_loaded_by_its_auto_class(family: str, head: str, tmp
     assert len(loaded.vcc_report()) == 3
 
 
-@pytest.mark.parametrize(("family", "head"), deep_but_few(SOME))
+@pytest.mark.parametrize(("family", "head"), deep_but(OF_FEW, SOME))
 def test_names_are_the_hosts_own_and_both_classes_load_both_folders(family: str, head: str, tmp_path: Path) -> None:
     model, batch = build(family, head), ragged()
     wrapped = vcc.wrap(model, OPEN)
@@ -88,7 +89,7 @@ def test_unwrap_undoes_wrap(family: str, head: str) -> None:
     assert vcc.unwrap(plain) is plain
 
 
-@pytest.mark.parametrize(("family", "head"), deep_but_few(SOME))
+@pytest.mark.parametrize(("family", "head"), deep_but(OF_FEW, SOME))
 def test_wrap_leaves_the_model_as_it_is(family: str, head: str) -> None:
     model, batch = build(family, head), ragged()
     before = model.config.to_dict(), [type(module) for module in model.modules()], run(model, family, head, batch)

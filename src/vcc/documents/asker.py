@@ -15,14 +15,7 @@ from vcc.data.answers import ScoredSpan
 from vcc.documents.answer import Reply, answer_at, merge_overlaps
 from vcc.documents.candidates import candidates
 from vcc.documents.facts import Facts
-from vcc.documents.index import (
-    Index,
-    MemoryIndex,
-    TemporaryFolder,
-    check_can_be_read_thoroughly,
-    check_can_be_shown,
-    kind_for,
-)
+from vcc.documents.index import Index, MemoryIndex, TemporaryFolder, check_can_be_shown, kind_for
 from vcc.documents.layer_view import LayerView, openness_of
 from vcc.documents.text import Text
 from vcc.encode import Step
@@ -64,8 +57,6 @@ class Asker:
         every window with every question.
         """
         check_wanted(top, threshold)
-        if thorough:
-            check_can_be_read_thoroughly(document)
         start = time.perf_counter()
         asked = self.find(index, questions, top, progress, thorough)
         return self.replies(document, index, questions, asked, top, threshold), facts_of(index, asked, start)

@@ -110,6 +110,10 @@ class Document:
     ) -> "tuple[tuple[Reply, ...], Facts]":
         """Like `ask_all`, with statistics of reading and asking."""
         asker = self.asker(model)
+        if thorough:
+            from vcc.documents.index import check_can_be_read_thoroughly
+
+            check_can_be_read_thoroughly(self.content)
         return self.with_index(
             model, lambda index: asker.replies_to(self.content, index, questions, top, threshold, progress, thorough)
         )

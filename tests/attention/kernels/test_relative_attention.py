@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.deep import deep_but
 from vcc.attention.attend import attend
 from vcc.attention.scoring import RelativeBias, Scoring
 from vcc.core.rows import Rows
@@ -81,24 +82,18 @@ def assert_close(case: Case, dtype: torch.dtype, **options) -> None:
 )
 def test_fused_equals_reference(device, dtype, options):
     torch.manual_seed(0)
-    shape = (2, 1, 75, 16) if dtype == torch.float32 else (1, 1, 140, 16)
+    shape = (2, 1, 75, 16) if dtype == torch.float32 else (2, 1, 140, 16)
     assert_close(Case.random(shape, dtype, device, padding=9), dtype, scale=0.4, **options)
 
 
-@pytest.mark.parametrize(
-    ("first", "window", "table"),
-    [
-        (40, 5, True),
-        (0, 33, False),
-        (64, 70, False),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in [(3, 20, True), (0, 33, True), (64, 70, True)]),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in [(3, 20, False), (40, 5, False)]),
-    ],
-)
-def test_tokens_in_their_order_see_each_other_through_a_sliding_window(device, first, window, table):
+QUICK = [(40, 5, True, 180), (0, 33, False, 180), (64, 70, False, 180)]  # more tiles take the interpreter a minute
+DEEP = [(*rows, table, 300) for rows in [(3, 20), (40, 5), (0, 33), (64, 70)] for table in (False, True)]
+
+
+@pytest.mark.parametrize(("first", "window", "table", "r"), deep_but(QUICK, QUICK + DEEP))
+def test_tokens_in_their_order_see_each_other_through_a_sliding_window(device, first, window, table, r):
     """The positions of the first rows are missing among the others."""
     torch.manual_seed(0)
-    r = 300 if device == "cuda" else 140  # more tiles take the interpreter a minute
     case = Case.random((2, 1, r, 16), torch.float32, device, padding=50)
     asked = torch.arange(first) * 3 + 7
     others = torch.tensor([place for place in range(r) if place not in set(asked.tolist())])

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tests.decoders.models import SMALL
+from tests.deep import deep_but
 from vcc.decoders.config import DecoderConfig
 from vcc.decoders.interface import attend_layer
 from vcc.decoders.layer import TreeLayer
@@ -136,7 +137,9 @@ def beyond(dtype: torch.dtype) -> float:
     return math.nan if dtype.is_floating_point else 1 if dtype == torch.bool else 77
 
 
-@pytest.mark.parametrize("owners", ["one tree", "own trees", "int32", pytest.param("int64", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "owners", deep_but(["one tree", "own trees", "int32"], ["one tree", "own trees", "int32", "int64"])
+)
 @pytest.mark.parametrize(
     ("n", "scales", "budget"),
     [
@@ -257,9 +260,7 @@ def test_of_equal_nodes_the_first_are_opened(device: str) -> None:
     torch.testing.assert_close(found, attend_layer(layer, query, 1, 0.25, False), rtol=0, atol=2e-5)
 
 
-@pytest.mark.parametrize(
-    "kinds", [pytest.param(1, marks=pytest.mark.slow), 3, pytest.param(40, marks=pytest.mark.slow), 10**6]
-)
+@pytest.mark.parametrize("kinds", deep_but([3, 10**6], [1, 3, 40, 10**6]))
 @pytest.mark.parametrize("count", [1, 900, 1024, 3000])
 @pytest.mark.parametrize("most", [1024, 16384])  # with 1024, 3000 shares are several tiles
 def test_the_choice_is_that_of_a_stable_sort(device: str, count: int, kinds: int, most: int) -> None:

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from torch._dynamo.testing import CompileCounter, CompileCounterWithBackend
 from transformers import PreTrainedModel
 
 import vcc
+from tests.deep import deep_but
 from tests.hosts.models import ONE_EACH, REAL, SEQ2SEQ, SHALLOW, Batch, build, difference, encoded, one, ragged
 from vcc.hosts.compiled import pieces
 from vcc.hosts.compiled.pieces import CompiledPieces
@@ -41,11 +41,6 @@ def shallow(family: str, head: str = "AutoModel", dtype: torch.dtype = torch.flo
     """Of encoder-decoder models, the encoder."""
     model = build(family, head, dtype, **SHALLOW[family])
     return vcc.wrap(model, SETTINGS)
-
-
-def deep_but(few: Sequence[str], every: Sequence[str]) -> list[Any]:
-    """Those that are compiled in every run of the tests; the others are in the deep ones."""
-    return [family if family in few else pytest.param(family, marks=pytest.mark.slow) for family in every]
 
 
 @pytest.mark.parametrize("family", deep_but(("bert",), ONE_EACH))
