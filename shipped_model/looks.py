@@ -97,7 +97,7 @@ def rules(options: LooksOptions) -> Iterator[Looks]:
     for most, share in itertools.product(options.most, options.shares):
         for few, hopeless in itertools.product((1, 2, 3, 4), (-6.0, -3.0, 0.0)):
             if few <= most:
-                yield Looks(most, few, hopeless, math.inf, share=share)
+                yield Looks(most, few, hopeless, clear=math.inf, share=share)
 
 
 @torch.inference_mode()

@@ -31,6 +31,7 @@ from shipped_model import finding, verdicts
 from shipped_model.data import Mixture, Page, TokenSets, load
 from shipped_model.find import find_all
 from shipped_model.grow import grow, window_layers_of
+from shipped_model.packed import PackedWindows
 from shipped_model.practice import Lessons, Practice, batches, practice_loss, practice_of
 from shipped_model.teacher import load_teacher
 from shipped_model.ways import ReadByVcc, ReadByWindows, Way
@@ -77,7 +78,7 @@ class TrainOptions:
     model: Annotated[Path | None, "model to continue from, or only to score with --minutes 0"] = None
     steps: Annotated[int | None, "maximum steps, within --minutes"] = None
     ema: Annotated[float | None, "decay of an exponential average of the weights, which becomes the model"] = None
-    compile: Annotated[bool, "compile the encoder for windows"] = False
+    compile: Annotated[bool, "compile the layers that read windows"] = False
     pause: Annotated[float | None, "save and stop after this many minutes of this call; --resume continues"] = None
     resume: Annotated[bool, "continue from the last checkpoint of the same training"] = False
 
@@ -96,6 +97,8 @@ def train(options: TrainOptions) -> None:
         note["settings"] = way.qa.config.to_dict()
     if options.minutes:
         mixture = Mixture(data, contracts=options.contracts, shortest=options.shortest, longest=options.longest)
+        if options.compile or device == "cuda":
+            way.reader = PackedWindows(way.model, options.compile)
         practice = practice_of(data, Frame.of(tokenizer), options.clauses) if options.practice else None
         extra = extra_lessons(way, data, options, Frame.of(tokenizer))
         note |= learn(way, mixture, options, practice, extra)
@@ -210,7 +213,6 @@ def learn(
         warmup=0.04,
         ema=options.ema,
         average_last=options.average_last,
-        compile=options.compile,
         pause_after=None if options.pause is None else 60 * options.pause,
         log_every=every,
     )
@@ -264,7 +266,9 @@ class PagesAndPractice:
             some = next(lessons)
             self.practised[some.loader] = some.place
             self.counts["practised"] += 1
-            yield practice_loss(self.way.model, some, options.each, self.way.teacher, options.consistent)
+            yield practice_loss(
+                self.way.reader or self.way.model, some, options.each, self.way.teacher, options.consistent
+            )
 
     def state(self) -> Any:
         return {"drawn": self.drawn, "practised": self.practised}

@@ -36,6 +36,9 @@ class Way(Protocol):
     @property
     def teacher(self) -> Teacher | None: ...
 
+    @property
+    def reader(self) -> Any: ...
+
     def losses(self, pages: Sequence[Page]) -> Iterator[Tensor]: ...
 
     def find(self, page: Page) -> Sequence[Sequence[Found]]: ...
@@ -77,6 +80,7 @@ class ReadByVcc:
     more: int = 1  # fast steps with only windows, per step with compressed pages
     each: bool = False  # whether each of several answers is learned, or one of them
     teacher: Teacher | None = None  # of windows
+    reader: Any = None  # of windows in training, if it is not the model itself
     opened: list[float] = field(default_factory=list)  # for each answer, whether the last layer opened its segment
 
     @property
@@ -104,9 +108,8 @@ class ReadByVcc:
             yield compressed
             return
         pointers = logits.detach()[:, 1:].amax(2).float().cpu().numpy()
-        windows = ReadByWindows(self.qa.windows, self.windows, each=self.each, teacher=self.teacher).losses(
-            pages, pointers
-        )
+        own = ReadByWindows(self.qa.windows, self.windows, each=self.each, teacher=self.teacher, reader=self.reader)
+        windows = own.losses(pages, pointers)
         yield compressed + next(windows)
         yield from itertools.islice(windows, self.more)
 
@@ -148,6 +151,7 @@ class ReadByWindows:
     stride: int = 256
     each: bool = False  # whether each of several answers is learned, or one of them
     teacher: Teacher | None = None
+    reader: Any = None  # in training, if it is not the model itself
 
     @property
     def model(self) -> Any:
@@ -163,7 +167,7 @@ class ReadByWindows:
         """Logits (W, n, 2) of windows of a question and a passage, and where each passage starts in its window."""
         given = batch(pairs, self.windows.frame)
         with half_precision(self.model.device):
-            return window_logits(model or self.model, given), given.first.tolist()
+            return window_logits(model or self.reader or self.model, given), given.first.tolist()
 
     def losses(self, pages: Sequence[Page], pointers: Any = None) -> Iterator[Tensor]:
         """All windows with an answer, and as many without, among them one with the paragraph that an unanswerable
