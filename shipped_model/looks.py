@@ -34,7 +34,6 @@ from vcc.qa.second_look import (
     passages_to_reread,
     room_for_passage,
     with_a_chance,
-    without_read,
 )
 from vcc.qa.windows import ChosenPassage, Found, best_found
 from vcc.qa.words import best_matches
@@ -157,7 +156,7 @@ def replay(qa: QaModel, unit: Unit, shares: Sequence[float], seconds: Seconds) -
         chosen = []
         for i, (own, near, alike, size) in enumerate(zip(spans, nodes, matches, rooms, strict=True)):
             starts = passages_to_reread(with_a_chance(own, near, alike), size, len(unit.ids), settings.second_looks)
-            chosen += [ChosenPassage(i, *passage) for passage in without_read(starts, size, len(unit.ids))]
+            chosen += [ChosenPassage(i, at, size) for at in starts]
         start = time.perf_counter()
         # Each passage is a question of its own: `look` joins the spans of a question.
         alone = [ChosenPassage(j, at, size) for j, (_, at, size) in enumerate(chosen)]

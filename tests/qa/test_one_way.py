@@ -16,7 +16,7 @@ from vcc.data.answers import ScoredSpan, without_overlaps
 from vcc.data.features import tokenize_text
 from vcc.documents.asker import Asker
 from vcc.encode import Step
-from vcc.qa.second_look import best_nodes, every_passage, passages_to_reread, with_a_chance, without_read
+from vcc.qa.second_look import best_nodes, every_passage, passages_to_reread, with_a_chance
 from vcc.qa.settings import QaSettings
 from vcc.qa.windows import ChosenPassage, WindowReader, room
 from vcc.qa.words import best_matches
@@ -95,11 +95,9 @@ def test_what_is_trained_on_windows_is_the_products_second_look(framed: bool, mo
         nodes = best_nodes(steps[-1].cut, tree, way.qa.places(len(page.ids)), QaSettings().nodes)
         matches = best_matches(page.ids, [q.ids for q in page.questions], QaSettings().matches)
         chosen = [
-            ChosenPassage(i, *passage)
+            ChosenPassage(i, start, rooms[i])
             for i, one in enumerate(zip(spans, nodes, matches, strict=True))
-            for passage in without_read(
-                passages_to_reread(with_a_chance(*one), rooms[i], len(page.ids), looks=3), rooms[i], len(page.ids)
-            )
+            for start in passages_to_reread(with_a_chance(*one), rooms[i], len(page.ids), looks=3)
         ]
         index = asker.index(small_model.document(n, n))
         for i, found in enumerate(asker.find(index, QUESTIONS).found):

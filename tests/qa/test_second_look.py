@@ -25,7 +25,6 @@ from vcc.qa.second_look import (
     look_again,
     passages_to_reread,
     with_a_chance,
-    without_read,
 )
 from vcc.qa.windows import Found, batch, room
 from vcc.testing import random_rows
@@ -85,9 +84,20 @@ DECIDED, UNDECIDED = (LOOKS.clear + 1, LOOKS.hopeless - 1), (LOOKS.clear + LOOKS
 
 
 def test_a_question_that_is_decided_gets_no_more_looks() -> None:
-    reader = Sure([*DECIDED, UNDECIDED])
-    assert reader.rounds_for([0.0] * 3, LOOKS) == 1 + LOOKS.few + 12
-    assert reader.rounds == [[1, 1, 1]] + [[0, 1, 1]] * (LOOKS.few - 1) + [[0, 0, 1]] * (12 - LOOKS.few)
+    reader, looks = Sure([*DECIDED, UNDECIDED]), replace(LOOKS, least=2, few=4)
+    assert reader.rounds_for([0.0] * 3, looks) == 2 + 4 + 12
+    assert reader.rounds == [[1, 1, 1]] * 2 + [[0, 1, 1]] * 2 + [[0, 0, 1]] * 8
+
+
+def test_each_kind_of_pointer_is_followed_before_a_clear_answer_ends_the_search() -> None:
+    """The first passage is that of the best span; nodes or words may point to a better one."""
+    reader, asked, ids = Sure([LOOKS.clear + 1]), [np.arange(5)], np.arange(2000)
+    pointers = [
+        [[Found(first, first, lead, 0.0) for first, lead in ((at, 2.0), (at + 100, 1.9))]] for at in (100, 800, 1500)
+    ]
+    found, number = look_again(reader, ids, asked, *pointers, [LOOKS], 5)  # type: ignore[arg-type]
+    read = sorted(span.first for span in found[0])
+    assert number == 3 and all(start < at < start + 64 for start, at in zip(read, (100, 800, 1500), strict=True))
 
 
 @pytest.mark.parametrize("ahead", [2, 5, 12])
@@ -137,26 +147,6 @@ def test_passages_cover_a_text_and_share_two_fifths_with_their_neighbours(n: int
     assert starts[0] == 0 and starts[-1] + size >= n and (len(starts) == 1 or starts[-1] + size == n)
     assert all(a < b <= a + size - size * 2 // 5 for a, b in zip(starts, starts[1:], strict=False))
     assert len(starts) == 1 + max(0, -(-(n - size) // (size * 3 // 5))), "not more of them than that takes"
-
-
-@given(st.integers(1, 400), st.integers(1, 120), st.lists(st.integers(0, 400), max_size=8))
-def test_what_is_left_out_of_a_passage_was_read_well_before(n: int, size: int, places: list[int]) -> None:
-    starts = [max(0, min(place, n - size)) for place in places]
-    found, margin = without_read(starts, size, n), size // 10
-    assert len(found) <= len(starts) and found[:1] == [(start, min(size, n)) for start in starts[:1]]
-    for start in starts:
-        end = min(start + size, n)
-        for token in range(start, end):
-            around = max(start, token - margin), min(end, token + margin + 1)
-            assert any(first <= around[0] and around[1] <= first + length for first, length in found)
-
-
-def test_a_passage_shrinks_to_what_is_new_in_it() -> None:
-    assert without_read([0, 80], 100, 300) == [(0, 100), (80, 100)]
-    assert without_read([0, 20], 100, 300) == [(0, 100), (80, 40)], "from 90 on, and 10 tokens before"
-    assert without_read([0, 160, 70], 100, 300) == [(0, 100), (160, 100), (80, 90)]
-    assert without_read([0, 60, 30], 100, 300) == [(0, 100), (80, 80)], "nothing of the third is left"
-    assert without_read([200, 200], 100, 300) == [(200, 100), (200, 20)], "its beginning was read with nothing before"
 
 
 def test_nodes_are_spans_of_the_document() -> None:

@@ -29,8 +29,9 @@ class Looks:
     most: int
     few: int = 3  # passages that are read even if they are hopeless
     hopeless: float = -6.0  # stop after these few passages if their best lead is below this
-    clear: float = 8.0  # stop after the first passage if the best lead is above this
-    still_clear: float = 8.0  # after further passages the bar sinks by 2 each, down to this
+    least: int = 3  # passages that are read even if the answer is clear: one for each kind of pointer
+    clear: float = 8.0  # stop if the best lead is above this
+    still_clear: float = 8.0  # after each passage but the first the bar sinks by 2, down to this
     weak: bool = False  # whether passages with little evidence are read too
     share: float = 1.0  # of the room in a window that a passage fills
 
@@ -40,19 +41,19 @@ class Looks:
             return True
         best = max(span.score for span in found)
         clear = max(self.clear - 2.0 * (read - 1), self.still_clear)
-        return best < clear and (read < self.few or best > self.hopeless)
+        return read < self.least if best >= clear else read < self.few or best > self.hopeless
 
 
 def for_short_texts(most: int) -> Looks:
     """For a text that a few more passages cover: reading the rest costs little. After five passages, any lead is
     clear."""
-    return Looks(most, 6, still_clear=0.0, weak=True)
+    return Looks(most, 6, least=1, still_clear=0.0, weak=True)
 
 
 def for_clauses(most: int, several: bool = True) -> Looks:
     """For questions that the model was trained on: two passages without an answer end the search. A contract often has
     a clause at several places, so if `several` answers are wanted, a clear one does not end it."""
-    search = Looks(min(most, 6), 2, hopeless=0.0, still_clear=4.0)
+    search = Looks(min(most, 6), 2, hopeless=0.0, least=1, still_clear=4.0)
     return replace(search, clear=math.inf) if several else search
 
 
@@ -85,7 +86,7 @@ def with_a_chance(
 
 def passages_to_reread(pointers: Sequence[Sequence[ScoredSpan]], size: int, n: int, looks: int) -> list[int]:
     """Return the starts of at most `looks` passages of `size` tokens around a question's pointers. The lists of spans
-    take turns, best first."""
+    take turns, best first. Passages may overlap: a second view of a place, with other text around it, is better."""
     starts: list[int] = []
     for span in (one for turn in zip_longest(*pointers) for one in turn if one is not None):
         if len(starts) == looks or not size:
@@ -93,21 +94,6 @@ def passages_to_reread(pointers: Sequence[Sequence[ScoredSpan]], size: int, n: i
         if not any(start <= span.first and span.last < start + size for start in starts):
             starts.append(max(0, min((span.first + span.last - size) // 2, n - size)))
     return starts
-
-
-def without_read(starts: Sequence[int], size: int, n: int) -> list[tuple[int, int]]:
-    """Return the first token and the number of tokens of passages of `size` in a text of n tokens, without what earlier
-    ones have read well: with a tenth of a passage around it. Passages of which nothing is left are left out."""
-    margin = size // 10
-    well = np.zeros(n, bool)
-    found = []
-    for start in starts:
-        new = start + np.flatnonzero(~well[start : start + size])
-        if len(new):
-            first, end = max(start, int(new[0]) - margin), min(start + size, int(new[-1]) + 1 + margin, n)
-            well[first + margin if first else 0 : end - margin if end < n else n] = True
-            found.append((first, end - first))
-    return found
 
 
 def every_passage(n: int, size: int) -> list[int]:
@@ -145,15 +131,14 @@ def look_again(
         passages_to_reread(pointers if own.weak else with_a_chance(*pointers), size, len(ids), own.most)
         for *pointers, size, own in zip(spans, nodes, matches, rooms, looks, strict=True)
     ]
-    waiting = [without_read(some, size, len(ids)) for some, size in zip(starts, rooms, strict=True)]
     better: list[list[Found]] = [[] for _ in questions]
     number = 0  # of passages read
-    for read in range(0, max(map(len, waiting), default=0), windows.ahead):
+    for read in range(0, max(map(len, starts), default=0), windows.ahead):
         chosen = [
-            (place, ChosenPassage(i, *passage))
-            for i, (passages, own) in enumerate(zip(waiting, looks, strict=True))
+            (place, ChosenPassage(i, start, rooms[i]))
+            for i, (some, own) in enumerate(zip(starts, looks, strict=True))
             if own.undecided(better[i], read)
-            for place, passage in enumerate(passages[read : read + windows.ahead], read)
+            for place, start in enumerate(some[read : read + windows.ahead], read)
         ]
         if not chosen:
             break
