@@ -4,11 +4,10 @@
 
 The documents come from Debian's and Python's own packages (`apt-get download`, after `apt-get update`, and `pip
 download`), in the version and with the SHA-256 of real_documents.json; the packages are kept in `--folder`. The
-questions, their answers and places were
-written down there before any of them was asked; the fifth of each document has no answer in it. An answer is shown if
-it is above the model's threshold. It is right if its words agree with an accepted answer (F1 of 0.5), or if it holds
-one within at most WIDER words; but not if both have numbers and none in common. With `--kept`, indexes are kept, and a
-second run reads nothing again.
+questions, their answers and places were written down there before any of them was asked; the fifth of each document
+has no answer in it. An answer is shown if it is above the model's threshold. It is right if its words agree with an
+accepted answer (F1 of 0.5), or if it holds one within at most WIDER words; but not if both have numbers and none in
+common. With `--kept`, indexes are kept, and a second run reads nothing again.
 """
 
 import argparse
