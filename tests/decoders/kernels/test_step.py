@@ -261,8 +261,8 @@ def test_of_equal_nodes_the_first_are_opened(device: str) -> None:
 
 
 @pytest.mark.parametrize("kinds", deep_but([3, 10**6], [1, 3, 40, 10**6]))
-@pytest.mark.parametrize("count", [1, 900, 1024, 3000])
-@pytest.mark.parametrize("most", [1024, 16384])  # with 1024, 3000 shares are several tiles
+@pytest.mark.parametrize("count", deep_but([1, 900, 1024, 1100], [1, 900, 1024, 1100, 3000]))
+@pytest.mark.parametrize("most", [1024, 16384])  # with 1024, more shares are several tiles
 def test_the_choice_is_that_of_a_stable_sort(device: str, count: int, kinds: int, most: int) -> None:
     from vcc.decoders.kernels.step import NODES, choose
 
