@@ -19,8 +19,8 @@ NAME = "windows_in_a_row"  # of the attention, for transformers
 
 
 class PackedWindows:
-    """A BERT that reads windows (W, n) without their padding, for which its logits are 0. It shares the weights of
-    `model`, trains when that trains, and reads whole texts through it, not here."""
+    """A BERT that reads windows (W, n) without their padding, whose logits are 0. It shares the weights of `model` and
+    trains when that trains. Whole texts are read by `model` itself."""
 
     def __init__(self, model: Any, compiled: bool = False) -> None:
         self.model, plain = model, vcc.unwrap(model)
@@ -56,8 +56,9 @@ class PackedWindows:
             edges=F.pad(ends, (1, 0)),
             longest=self.config.max_position_embeddings,
         )
-        logits = (side.new_zeros(real.shape).masked_scatter(real, side) for side in (out.start_logits, out.end_logits))
-        start, end = logits
+        start, end = (
+            side.new_zeros(real.shape).masked_scatter(real, side) for side in (out.start_logits, out.end_logits)
+        )
         return QuestionAnsweringModelOutput(start_logits=start, end_logits=end)
 
 
