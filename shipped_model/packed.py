@@ -14,6 +14,7 @@ from transformers import AttentionInterface
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
 import vcc
+from shipped_model.practice import compile_layers
 
 NAME = "windows_in_a_row"  # of the attention, for transformers
 
@@ -32,8 +33,7 @@ class PackedWindows:
         self.plain = copy.deepcopy(plain, shared)
         self.plain.set_attn_implementation(NAME)
         if compiled:
-            for layer in self.plain.base_model.encoder.layer:
-                layer.compile(dynamic=True)
+            compile_layers(self.plain)
 
     @property
     def device(self) -> torch.device:

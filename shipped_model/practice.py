@@ -230,6 +230,11 @@ def batches(practice: Practice, workers: int) -> Iterator[Lessons]:
     return iter(DataLoader(practice, batch_size=None, num_workers=workers, prefetch_factor=4 if workers else None))
 
 
+def compile_layers(model: Any) -> None:
+    for layer in model.base_model.encoder.layer:
+        layer.compile(dynamic=True)
+
+
 def all_apart(spans: Sequence[Span]) -> bool:
     """Whether there are several spans without overlaps."""
     edges = sorted(spans)

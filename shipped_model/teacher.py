@@ -22,7 +22,7 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer, MPNetForQ
 from reproduction import loop
 from reproduction.loop import LoopPlan
 from shipped_model.data import Page, Unit, load
-from shipped_model.practice import SIZE, Lessons, Practice, Teacher, batches, practice_loss, practice_of
+from shipped_model.practice import SIZE, Lessons, Practice, Teacher, batches, compile_layers, practice_loss, practice_of
 from shipped_model.score import auc
 from shipped_model.ways import ReadByWindows
 from vcc.commands.options import call
@@ -104,11 +104,6 @@ def load_teacher(folder: Path, share: float, device: str) -> Teacher:
     if device == "cuda":
         compile_layers(model)
     return Teacher(model, share)
-
-
-def compile_layers(model: Any) -> None:
-    for layer in model.base_model.encoder.layer:
-        layer.compile(dynamic=True)
 
 
 def learn(model: Any, practice: Practice, minutes: float, rate: float, workers: int) -> list[float]:

@@ -266,9 +266,7 @@ class PagesAndPractice:
             some = next(lessons)
             self.practised[some.loader] = some.place
             self.counts["practised"] += 1
-            yield practice_loss(
-                self.way.reader or self.way.model, some, options.each, self.way.teacher, options.consistent
-            )
+            yield practice_loss(self.way.reader, some, options.each, self.way.teacher, options.consistent)
 
     def state(self) -> Any:
         return {"drawn": self.drawn, "practised": self.practised}

@@ -83,6 +83,9 @@ class ReadByVcc:
     reader: Any = None  # of windows in training, if it is not the model itself
     opened: list[float] = field(default_factory=list)  # for each answer, whether the last layer opened its segment
 
+    def __post_init__(self) -> None:
+        self.reader = self.reader or self.model
+
     @property
     def model(self) -> Any:
         return self.qa.model
@@ -153,6 +156,9 @@ class ReadByWindows:
     teacher: Teacher | None = None
     reader: Any = None  # in training, if it is not the model itself
 
+    def __post_init__(self) -> None:
+        self.reader = self.reader or self.model
+
     @property
     def model(self) -> Any:
         return self.windows.model
@@ -167,7 +173,7 @@ class ReadByWindows:
         """Logits (W, n, 2) of windows of a question and a passage, and where each passage starts in its window."""
         given = batch(pairs, self.windows.frame)
         with half_precision(self.model.device):
-            return window_logits(model or self.reader or self.model, given), given.first.tolist()
+            return window_logits(model or self.reader, given), given.first.tolist()
 
     def losses(self, pages: Sequence[Page], pointers: Any = None) -> Iterator[Tensor]:
         """All windows with an answer, and as many without, among them one with the paragraph that an unanswerable

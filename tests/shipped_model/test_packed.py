@@ -1,4 +1,4 @@
-"""Windows in one row give the logits and gradients of padded windows, and training takes the same steps."""
+"""Windows in one row give the logits and gradients of padded windows."""
 
 import copy
 import json
@@ -9,39 +9,25 @@ import pytest
 import torch
 from torch import Tensor
 from torch._dynamo.utils import counters
-from transformers import BertConfig, BertForQuestionAnswering
 
 import vcc
 from shipped_model import train
 from shipped_model.packed import PackedWindows
+from tests.hosts.models import build, ragged
 from tests.shipped_model.test_scripts import EXTRA, prepared  # noqa: F401
 from vcc.commands.options import call
 
 
 def small_bert() -> Any:
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=50,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=24,
-        max_position_embeddings=32,
-        attention_probs_dropout_prob=0.0,
-        hidden_dropout_prob=0.0,
-    )
-    return BertForQuestionAnswering(config).double()
+    return build("bert", "AutoModelForQuestionAnswering", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
 def windows() -> dict[str, Tensor]:
-    rng = torch.Generator().manual_seed(1)
-    lengths = torch.tensor([9, 20, 1, 13])
-    mask = torch.arange(20) < lengths[:, None]
-    return {
-        "input_ids": torch.randint(1, 50, (4, 20), generator=rng) * mask,
-        "attention_mask": mask.long(),
-        "token_type_ids": torch.randint(0, 2, (4, 20), generator=rng) * mask,
-    }
+    """Windows padded on either side and not at all, and one of a single token."""
+    batch = ragged()
+    real = torch.cat([batch.real, torch.arange(45)[None] < 1])
+    ids = torch.cat([batch.ids, batch.ids[2:]]) * real
+    return {"input_ids": ids, "attention_mask": real.long(), "token_type_ids": (ids > 50).long()}
 
 
 def logits(reader: Any) -> Tensor:
@@ -53,7 +39,7 @@ def logits(reader: Any) -> Tensor:
 @pytest.mark.parametrize("compiled", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_they_are_read_as_with_padding(wrapped: bool, compiled: bool) -> None:
     plain = small_bert()
-    model = vcc.wrap(plain, vcc.VccConfig(scales=(4, 1), budget=(2,), dense_below=33)) if wrapped else plain
+    model = vcc.wrap(plain, vcc.VccConfig(scales=(4, 1), budget=(2,), dense_below=46)) if wrapped else plain
     packed, oracle = PackedWindows(model, compiled), copy.deepcopy(plain)
     found, right = logits(packed), logits(oracle)
     torch.testing.assert_close(found, right, rtol=1e-9, atol=1e-9)

@@ -41,7 +41,9 @@ class Looks:
             return True
         best = max(span.score for span in found)
         clear = max(self.clear - 2.0 * (read - 1), self.still_clear)
-        return read < self.least if best >= clear else read < self.few or best > self.hopeless
+        if best >= clear:
+            return read < self.least
+        return read < self.few or best > self.hopeless
 
 
 def for_short_texts(most: int) -> Looks:
