@@ -210,7 +210,7 @@ class CuadTest(Experiment):
         if found is not None:
             own, rules = found["official"], found["contract_eval"]
             span = f"{own['aupr_low']:.1f} to {own['aupr_high']:.1f}" if "aupr_low" in own else ""
-            official.insert(0, ("VCC, 24M", own["aupr"], span, own["p80"], own["p90"]))
+            official.insert(0, ("VCC, 35M", own["aupr"], span, own["p80"], own["p90"]))
             eval_rows.insert(0, ("VCC", rules["f1"], rules["f2"], rules["jaccard"], rules["none_wrongly"]))
             clauses = tuple((name, one["aupr"], one["p80"]) for name, one in found["by_clause"].items())
             times = (found["contracts"], found["seconds_a_contract"], found["processor_seconds_a_contract"])

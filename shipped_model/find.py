@@ -1,23 +1,62 @@
-"""Answers on the validation pages and their time, for `score`."""
+"""Answers on the validation pages and their time, for `score`: after a training, or of a finished model as users run
+it, in 16 bits on a GPU and in 8 on a CPU that has instructions for it.
+
+python -m shipped_model.find --prepared prepared --name bundled --out results
+"""
 
 import json
 import lzma
 import random
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
-from shipped_model.data import Haystack, Page, TokenQuestion, TokenSets, Unit, hide, moved
+from shipped_model.data import Haystack, Page, TokenQuestion, TokenSets, Unit, hide, load, moved
 from shipped_model.sources import SOURCES
 from shipped_model.ways import ReadByVcc, Way
+from vcc.commands.options import call
 from vcc.data.answers import without_overlaps
+from vcc.documents.shipped import load_asker
+from vcc.errors import UsageError
 from vcc.qa.windows import Found
 
 HIDDEN_AT = (4_096, 16_384, 65_536, 131_072)  # tokens of the documents that paragraphs are hidden in
 KEPT = 20  # spans of a question
+SETS = (
+    "squad",
+    *(kind.name for kind in SOURCES),
+    *("hotpot", "musique", "hidden-0"),
+    *(f"hidden-{length}" for length in HIDDEN_AT),
+    *("cuad_test", "cuad"),
+)
+
+
+@dataclass(frozen=True)
+class FindOptions:
+    """Inputs and outputs."""
+
+    prepared: Annotated[Path, "output folder of `prepare`"]
+    out: Annotated[Path, "output folder"]
+    name: Annotated[str, "of the answers: found-NAME.jsonl.xz, run-NAME.json"]
+    model: Annotated[str | None, "folder of the model; unless given, the bundled one"] = None
+    sets: Annotated[tuple[str, ...], "sets to answer"] = SETS
+    examples: Annotated[int, "paragraphs hidden in documents of each length; half the questions of a smaller set"] = 120
+
+
+def find(options: FindOptions) -> None:
+    """Write a model's answers on validation pages, as users would get them."""
+    if unknown := [name for name in options.sets if name not in SETS]:
+        raise UsageError(f"unknown sets: {', '.join(unknown)}; there are {', '.join(SETS)}")
+    options.out.mkdir(parents=True, exist_ok=True)
+    way = ReadByVcc(load_asker(options.model).qa)
+    data, path = load(options.prepared / "tokens.npz.xz"), options.out / f"found-{options.name}.jsonl.xz"
+    note = find_all(way, data, options.examples, path, options.sets)
+    (options.out / f"run-{options.name}.json").write_text(json.dumps(note, indent=1))
 
 
 def test_pages(data: TokenSets, examples: int) -> Iterator[tuple[str, Page]]:
@@ -53,12 +92,16 @@ def some_units(units: Sequence[Unit], questions: int) -> Iterator[Unit]:
         yield unit
 
 
-def find_all(way: Way, data: TokenSets, examples: int, path: Path) -> dict[str, Any]:
+def find_all(
+    way: Way, data: TokenSets, examples: int, path: Path, sets: Collection[str] | None = None
+) -> dict[str, Any]:
     """Write the best spans for each question of each page; return seconds per page by set."""
     seconds: dict[str, list[float]] = {}
     opened: dict[str, list[float]] = {}
     with lzma.open(path, "wt") as file:
         for name, page in test_pages(data, examples):
+            if sets is not None and name not in sets:
+                continue
             if isinstance(way, ReadByVcc):
                 way.opened.clear()
             wait()
@@ -93,3 +136,7 @@ def line(name: str, question: TokenQuestion, page: Page, found: list[Found]) -> 
 def wait() -> None:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
+
+
+if __name__ == "__main__":
+    call(find, sys.argv[1:], "python -m shipped_model.find")

@@ -72,7 +72,7 @@ def overview(source: dict[str, Any]) -> str:
 
 def with_results(card: str, source: dict[str, Any]) -> str:
     """The model card with `model-index`, the form in which the Hub reads results."""
-    lines = ["model-index:", "- name: vcc-minilm", "  results:"]
+    lines = ["model-index:", "- name: vcc-e5-small", "  results:"]
     for run in source["runs"]:
         for number in run["numbers"].values():
             if "card" in number:

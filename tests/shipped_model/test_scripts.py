@@ -1,6 +1,7 @@
 """The scripts run from the command line, from prepared tokens to a model that users can load."""
 
 import json
+import lzma
 import random
 from pathlib import Path
 
@@ -15,11 +16,13 @@ from tests.documents import small_model
 from vcc.commands.options import call
 from vcc.data.example import Example
 from vcc.documents.shipped import load_asker
+from vcc.errors import UsageError
 
 SCRIPTS = {
     "prepare": prepare.prepare,
     "teacher": teacher.teach,
     "train": train.train,
+    "find": find.find,
     "score": score.score_all,
     "speed": speed.speed,
     "in_eight_bits": in_eight_bits.store,
@@ -28,6 +31,7 @@ REQUIRED = {
     "prepare": "data",
     "teacher": "mpnet",
     "train": "way",
+    "find": "name",
     "score": "found",
     "speed": "model",
     "in_eight_bits": "out",
@@ -94,6 +98,18 @@ def test_training_saves_a_model_and_what_it_finds(way: str, prepared: Path) -> N
         assert asker.qa.settings.second_looks == 2 and asker.qa.settings.framed_windows
         assert asker.qa.config.to_dict() == note["settings"] and len(asker.model.bert.encoder.layer) == 3
         assert asker.model.device.type == "cpu" or torch.cuda.is_available()
+
+
+def test_a_finished_model_answers_the_sets_that_are_wanted(prepared: Path) -> None:
+    model = small_model.saved(prepared / "small")
+    line = f"--prepared {prepared} --model {model} --name done --examples 2 --out {prepared / 'out'}"
+    call(find.find, [*line.split(), "--sets", "squad,cuad"], "find")
+    with lzma.open(prepared / "out" / "found-done.jsonl.xz", "rt") as file:
+        answered = [json.loads(line)["set"] for line in file]
+    assert answered == ["squad"] * 6 + ["cuad"] * 6  # two texts with three questions each
+    assert set(json.loads((prepared / "out" / "run-done.json").read_text())["seconds_a_page"]) == {"squad", "cuad"}
+    with pytest.raises(UsageError, match="unknown sets: squid"):
+        call(find.find, [*line.split(), "--sets", "squid"], "find")
 
 
 def test_contracts_are_timed_with_the_products_own_loader(

@@ -64,8 +64,9 @@ class StoredIndex:
 
 
 def model_hash(asker: "Asker") -> str:
-    """A hash of everything but the text that an index depends on: weights, settings, tokenizer. A GPU that computes in
-    16 bits has the same. Few processors have instructions for SHA-256; on the others this one takes half the time.
+    """A hash of everything but the text that an index depends on: weights, settings, tokenizer. Weights in 32 bits count
+    as rounded to 16, so a GPU that computes in these has the same. Few processors have instructions for SHA-256; on the
+    others this one takes half the time.
     """
     digest = hashlib.blake2b(f"index, {type(asker.model).__name__}".encode(), digest_size=32)
     settings = {"vcc": asker.model.vcc.to_dict(), "config": asker.model.config.to_dict()}
@@ -76,7 +77,7 @@ def model_hash(asker: "Asker") -> str:
     digest.update(json.dumps(rules, sort_keys=True).encode())
     for name, tensor in sorted(asker.model.state_dict().items()):
         values = tensor.detach().cpu()
-        values = values.float() if values.dtype == torch.float16 else values
+        values = values.half() if values.dtype == torch.float32 else values
         digest.update(f"{name} {values.dtype} {tuple(values.shape)}".encode())
         digest.update(memoryview(values.contiguous().flatten().view(torch.uint8).numpy()))
     return digest.hexdigest()
