@@ -35,8 +35,8 @@ def load_asker(folder: str | None = None) -> "Asker":
 def loaded(folder: str | None) -> "Asker":
     """Load a saved model and its tokenizer, offline, onto the GPU if there is one.
 
-    The bundled model's matrices are stored in 8 bits. A GPU computes in 16. On a CPU 32 are several times faster than 16,
-    and one with instructions for it computes in 8. VCC_PRECISION=float32 keeps 32 everywhere.
+    The bundled model's matrices are stored in 8 bits. A GPU computes in 16. On a CPU 32 are several times faster than
+    16, and one with instructions for it computes in 8. VCC_PRECISION=float32 keeps 32 everywhere.
     """
     path = default_model() if folder is None else Path(folder)
     if not (path / "config.json").is_file():

@@ -64,9 +64,9 @@ class StoredIndex:
 
 
 def model_hash(asker: "Asker") -> str:
-    """A hash of everything but the text that an index depends on: weights, settings, tokenizer. Weights in 32 bits count
-    as rounded to 16, so a GPU that computes in these has the same. Few processors have instructions for SHA-256; on the
-    others this one takes half the time.
+    """A hash of everything but the text that an index depends on: weights, settings, tokenizer. Weights in 32 bits
+    count as rounded to 16, so a GPU that computes in these has the same. Few processors have instructions for SHA-256;
+    on the others this one takes half the time.
     """
     digest = hashlib.blake2b(f"index, {type(asker.model).__name__}".encode(), digest_size=32)
     settings = {"vcc": asker.model.vcc.to_dict(), "config": asker.model.config.to_dict()}
