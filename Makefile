@@ -59,7 +59,7 @@ demo: $(READY) ## Ask a contract and a novel on the CPU; writes pages to out/dem
 	$(BIN)/vcc ask examples/contract.txt "Which law governs this agreement?" "When does it end?" \
 	  "What is the warranty period?" --top 1 --html $(DEMO)/contract.html $(ASK_WITH)
 	$(BIN)/vcc ask $(BOOK) "What is the name of Mr. Heathcliff's dwelling?" \
-	  "What illness did Mrs. Linton have?" --top 1 --html $(DEMO)/novel.html $(ASK_WITH)
+	  "What is the name of Edgar Linton's house?" --top 1 --html $(DEMO)/novel.html $(ASK_WITH)
 	$(BIN)/vcc see $(BOOK) "What is the name of Mr. Heathcliff's dwelling?" \
 	  --top 1 --html $(DEMO)/heatmap.html --png $(DEMO)/heatmap.png $(ASK_WITH)
 	@echo "Look at the pages in $(DEMO): contract.html, novel.html and heatmap.html."
