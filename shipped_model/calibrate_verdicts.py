@@ -4,9 +4,10 @@ python -m shipped_model.calibrate_verdicts --prepared prepared --model results/s
 
 The head learns from single windows, a third of them of each kind. In use the least silent window of a document decides,
 and few statements are contradicted: unfitted, it contradicts too often. Printed is the accuracy on documents that are
-left out of the fit in turn. Running it again changes nothing.
+left out of the fit in turn. A fitted head needs no further fit.
 """
 
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,8 +23,8 @@ from shipped_model.verdicts import KINDS, save_head
 from vcc.commands.options import call
 from vcc.documents.shipped import load_asker
 from vcc.errors import UsageError
-from vcc.qa.verdicts import ABSENT, FILE, load_head, passages, window_states
-from vcc.qa.windows import WindowReader, batch
+from vcc.qa.verdicts import ABSENT, FILE, load_head, passages, states_of_windows
+from vcc.qa.windows import WindowReader
 
 ROUNDS = 20  # of choosing the deciding windows anew; the choice settles after a few
 
@@ -62,13 +63,19 @@ class HeadFit(NamedTuple):
 
 def calibrate_verdicts(options: CalibrateVerdictsOptions) -> None:
     """Print the fit and the accuracy on documents left out of it in turn; replace the model's head."""
+    if options.documents < 2:
+        raise UsageError(f"documents is {options.documents}: it must be at least 2, to leave one out")
     qa = load_asker(str(options.model)).qa
     head = load_head(options.model, qa.model)
     if head is None:
         raise UsageError(f"{options.model} has no {FILE}, a verdict head")
-    units = load(options.prepared / "tokens.npz.xz").units["verdicts_validation"]
+    units = load(options.prepared / "tokens.npz.xz").units.get("verdicts_validation", ())
     units = units[:: max(1, len(units) // options.documents)][: options.documents]
     stated = [one for i, unit in enumerate(units) for one in statements(qa.windows, head, unit, i)]
+    if len({one.document for one in stated}) < 2:
+        raise UsageError(
+            f"there are statements about {len(units)} documents: there must be at least 2, to leave one out"
+        )
     fitted = fit(stated)
     print(f"{len(stated)} statements about {len(units)} documents: {fitted}")
     print(
@@ -83,14 +90,10 @@ def statements(reader: WindowReader, head: nn.Linear, unit: Unit, document: int)
     found = []
     for question in unit.questions:
         starts, size = passages(reader, unit.ids, question.ids, ())
-        pairs = [(question.ids, unit.ids[start : start + size]) for start in starts if start < len(unit.ids)]
-        if not pairs:
-            continue
-        logits = [
-            head(window_states(reader.model, batch(pairs[at : at + reader.at_once], reader.frame))[:, 0].float())
-            for at in range(0, len(pairs), reader.at_once)
-        ]
-        found.append(Stated(document, torch.cat(logits).cpu(), KINDS.index(question.kind)))
+        read = states_of_windows(reader, unit.ids, question.ids, starts, size)
+        logits = [head(states[:, 0].float()) for states, *_ in read]
+        if logits:
+            found.append(Stated(document, torch.cat(logits).cpu(), KINDS.index(question.kind)))
     return found
 
 
@@ -121,7 +124,7 @@ def likeliest(logits: Tensor, right: Tensor) -> HeadFit:
 
     optimizer.step(cost)
     scale, *biases = found.detach().tolist()
-    return HeadFit(float(torch.tensor(scale).exp()), *biases)
+    return HeadFit(math.exp(scale), *biases)
 
 
 def accuracy(stated: Sequence[Stated], fitted: HeadFit) -> float:

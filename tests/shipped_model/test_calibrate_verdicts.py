@@ -88,6 +88,8 @@ def test_the_head_of_a_model_is_replaced(tmp_path: Path, capsys: pytest.CaptureF
     asked = load_asker(str(folder)).model
     head = new_head(asked)
     save_head(head, folder)
+    with pytest.raises(UsageError, match="documents is 1: it must be at least 2"):
+        call(calibrate_verdicts, [*line, "--documents", "1"], "calibrate_verdicts")
     call(calibrate_verdicts, line, "calibrate_verdicts")
     assert "3 statements about 3 documents" in capsys.readouterr().out
     again = load_head(folder, asked)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertForQuestionAnswering
 
-from shipped_model import find, in_eight_bits, prepare, score, speed, teacher, train, verdicts
+from shipped_model import calibrate_verdicts, find, in_eight_bits, prepare, score, speed, teacher, train, verdicts
 from shipped_model.data import Mixture, TokenQuestion, TokenSets, Unit, save
 from tests.documents import small_model
 from vcc.commands.options import call
@@ -26,6 +26,7 @@ SCRIPTS = {
     "score": score.score_all,
     "speed": speed.speed,
     "in_eight_bits": in_eight_bits.store,
+    "calibrate_verdicts": calibrate_verdicts.calibrate_verdicts,
 }
 REQUIRED = {
     "prepare": "data",
@@ -35,6 +36,7 @@ REQUIRED = {
     "score": "found",
     "speed": "model",
     "in_eight_bits": "out",
+    "calibrate_verdicts": "model",
 }
 
 

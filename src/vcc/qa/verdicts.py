@@ -4,7 +4,7 @@ The window is that of a second look, `[CLS] statement [SEP] passage [SEP]`. One 
 for answers, the words that decide it. The head is a small file beside the model's weights; a model may have none.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ def passages(
         return [], 0
     step = size // 2
     if len(ids) <= step * (ALL_BELOW + 1):
-        return list(range(0, max(len(ids) - size, 0) + step, step)), size
+        return [start for start in range(0, max(len(ids) - size, 0) + step, step) if start < len(ids)], size
     return passages_to_reread([*pointers, best_matches(ids, [statement], PASSAGES)[0]], size, len(ids), PASSAGES), size
 
 
@@ -71,16 +71,11 @@ def judge(
 ) -> WindowVerdict | None:
     """The verdict of the window that is least silent; None where a statement is too long for a window."""
     starts, size = passages(reader, ids, statement, pointers)
-    starts = [start for start in starts if start < len(ids)]
     if not starts:
         return None
     chances: list[Tensor] = []
     found: list[list[Found]] = []
-    at_once = reader.at_once
-    for first in range(0, len(starts), at_once):
-        some = starts[first : first + at_once]
-        given = batch([(statement, ids[start : start + size]) for start in some], reader.frame)
-        states = window_states(reader.model, given)
+    for states, given, some in states_of_windows(reader, ids, statement, starts, size):
         chances.append(head(states[:, 0].float()).softmax(1))
         found += evidence_in(reader.model, states, given, some)
     all_chances = torch.cat(chances)
@@ -88,6 +83,16 @@ def judge(
     support, against, silent = all_chances[best].tolist()
     end = min(starts[best] + size, len(ids))
     return WindowVerdict((support, against, silent), likeliest(found, best), starts[best], end)
+
+
+def states_of_windows(
+    reader: WindowReader, ids: Ints, statement: Ints, starts: Sequence[int], size: int
+) -> Iterator[tuple[Tensor, Any, Sequence[int]]]:
+    """The last states of a statement's windows, with their input and starts, as many at once as the reader reads."""
+    for first in range(0, len(starts), reader.at_once):
+        some = starts[first : first + reader.at_once]
+        given = batch([(statement, ids[start : start + size]) for start in some], reader.frame)
+        yield window_states(reader.model, given), given, some
 
 
 def likeliest(found: Sequence[Sequence[Found]], best: int) -> tuple[Found, ...]:
