@@ -3,8 +3,8 @@
     python -m shipped_model.speed --data DATA --contracts 31
 
 The model is loaded and used as in the product, on a GPU in 16 bits unless VCC_PRECISION=float32. Windows are timed with
-an untrained MiniLM in the same precision: weights do not change its speed. On a CPU, processor time of all threads is
-counted, without other load of the machine.
+an untrained reader of the same size in the same precision: weights do not change its speed. On a CPU, processor time of
+all threads is counted, without other load of the machine.
 """
 
 import sys
@@ -42,11 +42,12 @@ def speed(options: SpeedOptions) -> None:
     """Seconds per contract for all 41 questions, with VCC and with sliding windows, alternating in one process."""
     torch.set_num_threads(options.threads)
     ours = load_asker(options.model).qa
-    size = BertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)
-    minilm = BertForQuestionAnswering(size).eval().to(ours.device, next(ours.model.parameters()).dtype)
+    layers = ours.config.window_layers or 0
+    size = BertConfig(hidden_size=384, num_hidden_layers=layers, num_attention_heads=12, intermediate_size=1536)
+    plain = BertForQuestionAnswering(size).eval().to(ours.device, next(ours.model.parameters()).dtype)
     ways: dict[str, Way] = {
         "vcc": ReadByVcc(ours),
-        "windows": ReadByWindows(WindowReader(minilm, ours.frame, 512, ours.settings.longest_answer)),
+        "windows": ReadByWindows(WindowReader(plain, ours.frame, 512, ours.settings.longest_answer)),
     }
     pages = [page for page in validation_pages(options.data, ours) if len(page.ids) <= options.longest]
     pages = pages[:: max(1, len(pages) // options.contracts)][: options.contracts]

@@ -69,6 +69,7 @@ class TrainOptions:
     clauses: Annotated[float, "how often clauses are practised in windows, relative to SQuAD's questions"] = 0.4
     workers: Annotated[int, "processes that prepare windows"] = 8
     contracts: Annotated[float, "share of batches that are contracts"] = 0.4
+    documents: Annotated[float, "share of batches that are other whole documents"] = 0.2
     shortest: Annotated[int, "maximum tokens per page at the start"] = 1_500
     longest: Annotated[int, "maximum tokens per page at the end"] = 98_304
     looks: Annotated[int, "maximum second looks"] = 12
@@ -96,7 +97,13 @@ def train(options: TrainOptions) -> None:
     if isinstance(way, ReadByVcc):
         note["settings"] = way.qa.config.to_dict()
     if options.minutes:
-        mixture = Mixture(data, contracts=options.contracts, shortest=options.shortest, longest=options.longest)
+        mixture = Mixture(
+            data,
+            contracts=options.contracts,
+            documents=options.documents,
+            shortest=options.shortest,
+            longest=options.longest,
+        )
         if options.compile or device == "cuda":
             way.reader = PackedWindows(way.model, options.compile)
         practice = practice_of(data, Frame.of(tokenizer), options.clauses) if options.practice else None
