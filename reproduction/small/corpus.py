@@ -83,6 +83,8 @@ def pack_tokens(data: Path, tokenizer: Any, out: Path, most: int | None = None) 
         order = np.random.default_rng(0).permutation(len(found))
         before = parts["train"].tokens
         for start in range(0, len(found), BATCH):
+            if most is not None and parts["train"].tokens >= most:
+                break
             some = order[start : start + BATCH]
             for i, ids in zip(some, tokenize_texts([found[j] for j in some], tokenizer), strict=True):
                 if most is None or parts["train"].tokens < most:
