@@ -23,7 +23,7 @@ OTHERS = {  # the same in all pictures
     "led": "#bcbd22",
 }
 SPARE = ("#7f7f7f", "#3a86ff", "#606c38", "#adb5bd", "#264653")
-METRICS = {"f1": "F1", "em": "exact match", "aupr": "AUPR", "accuracy": "right choices"}
+METRICS = {"f1": "F1", "em": "exact match", "aupr": "AUPR", "accuracy": "right choices", "rougeL": "Rouge-L"}
 
 
 @dataclass(frozen=True)

@@ -49,16 +49,24 @@ class Table2(Experiment):
 
     def report(self, at: Workspace) -> Report:
         paper = table_of("The paper's table", self.paper, at)
-        task, metric = self.paper[0].task, self.paper[0].scores[-1][0]
+        tasks = [result.task for result in self.paper]
+        task = next((task for task in self.tasks_of(at) if task in tasks), tasks[0])
         one = [result for result in self.paper if result.task == task]
-        pictures = (picture_of(f"{task}, the paper" if at.scale == "small" else task, one, metric, at),)
+        metric = one[0].scores[-1][0]
+        published = picture_of(f"{task}, the paper" if at.scale == "small" else task, one, metric, at)
         if at.scale == "paper":
-            return Report(self.name, self.title, self.claim, (paper,), pictures)
+            return Report(self.name, self.title, self.claim, (paper,), (published,))
         own = ReportTable("The same start, tuned for the same time", COLUMNS, tuple(self.rows(at)))
         told = ReportTable(
             "The models", ("model", "reads"), tuple((name, writer.told) for name, writer in WRITERS.items())
         )
-        return Report(self.name, self.title, self.claim, (own, told, paper), pictures, (scale_of(at),))
+        models = {model: model for model in self.models_of(at)}
+        drawn = [
+            reports.against_time(at, task, TASKS[task]().metric_names[-1], models, f"{task}, up to", log_x=True)
+            for task in self.tasks_of(at)
+        ]
+        ours = [picture for picture in drawn if picture.points]
+        return Report(self.name, self.title, self.claim, (own, told, paper), (*ours, published), (scale_of(at),))
 
     def rows(self, at: Workspace) -> list[tuple[Value, ...]]:
         found = []
@@ -84,7 +92,7 @@ class Table2(Experiment):
 
 
 COLUMNS = (
-    "task", "model", "tokens", "rouge1", "rouge2", "rougeL", "log perplexity of the references", "steps", "GPU s",
+    "task", "model", "tokens", "Rouge-1", "Rouge-2", "Rouge-L", "log perplexity of the references", "steps", "GPU s",
     "forward ms a sequence", "training ms a sequence", "training GiB",
 )  # fmt: skip
 
@@ -97,12 +105,16 @@ def scale_of(at: Workspace) -> str:
     """What was run, and how well the common T5 fills in spans."""
     small, start = at.small, reports.read(at.layout.start(T5) / CURVE)
     learned = [point["log_perplexity"] for point in (start or {"curve": []})["curve"] if "log_perplexity" in point]
-    made = f"{start['steps']:,} steps" if start else "No steps yet"
-    words = f", log perplexity {learned[0]:.3f} → {learned[-1]:.3f}" if learned else ""
+    if start and start["steps"]:
+        words = f", log perplexity {learned[0]:.3f} → {learned[-1]:.3f}" if learned else ""
+        rows = f"{small.t5_batch} x {small.short} tokens"
+        made = f"{start['steps']:,} steps of {rows} of span corruption make the common T5{words}"
+    else:
+        made = "The common T5 has the weights that were packed" if start else "The common T5 is not made yet"
     tuned = f"{small.tune_seconds:g} GPU s" if small.tune_seconds else f"{small.tune_steps} steps"
     return (
-        f"{made} of {small.t5_batch} x {small.short} tokens of span corruption make the common T5{words}; {tuned} "
-        f"teach each task; {small.examples} validation examples at most, greedy, {small.written} tokens at most; "
+        f"{made}; {tuned} teach each task; "
+        f"{small.examples} validation examples at most, greedy, {small.written} tokens at most; "
         f"{small.seeds} seeds; {small.device}{', compiled' if small.compile else ''}. Milliseconds of the GPU alone, "
         "encoder and decoder. GPU s: steps times the time of one alone."
     )

@@ -149,19 +149,28 @@ def comparison(at: Workspace, models: Sequence[str]) -> tuple[ReportTable, ...]:
 def by_time(at: Workspace, models: Sequence[str]) -> Picture:
     """Accuracy on the first task against the time of a training step."""
     task = at.small.tasks[0]
-    name, points = metric(task), []
-    for model in seen(at, models):
+    labels = {model: VARIANTS[model].label or model for model in seen(at, models)}
+    what = "Paragraphs hidden in" if task == HIDDEN else f"{task},"
+    return against_time(at, task, metric(task), labels, what)
+
+
+def against_time(
+    at: Workspace, task: str, name: str, labels: dict[str, str], what: str, log_x: bool = False
+) -> Picture:
+    """A metric against the time of a training step. `labels`: the models that are shown, and their names there."""
+    points = []
+    for model, label in labels.items():
         found, took = accuracy(at, model, task), times(at, model)
         ms = took.get("training_gpu_ms_each") or took.get("training_ms_each")
         if found and ms:
-            low, high = found.get(f"{name}_low"), found.get(f"{name}_high")
-            points.append(Point(VARIANTS[model].label or model, ms, found[name], low, high))
+            points.append(Point(label, ms, found[name], found.get(f"{name}_low"), found.get(f"{name}_high")))
     spent = f", {at.small.tune_seconds:g} GPU seconds of training" if at.small.tune_seconds else ""
-    what = "Paragraphs hidden in" if task == HIDDEN else f"{task},"
     title = f"{what} {at.small.length:,} tokens{spent}"
     bars = "lowest to highest seed" if at.small.seeds > 1 else "95% over documents"
     told = f"Up and to the left is better. Bars: {bars}."
-    return Picture(title, "GPU time of a training step, ms per sequence", percent(name), tuple(points), told=told)
+    return Picture(
+        title, "GPU time of a training step, ms per sequence", percent(name), tuple(points), log_x, told=told
+    )
 
 
 def perplexities(at: Workspace, models: Sequence[str]) -> Picture:
