@@ -84,17 +84,25 @@ class Table2(Experiment):
                     took.get(f"{mode}_gpu_ms_each") or took.get(f"{mode}_ms_each") for mode in ("forward", "training")
                 ]
                 found.append((
-                    task, model, f"{length:,}", *rouge, decimals(scores.get("log_perplexity"), 3),
-                    decimals(trained.get("steps"), 0), spent, *(decimals(value, 2) for value in ms),
-                    took.get("training_gib_several"),
+                    task, model, f"{length:,}", *rouge, repeated(scores.get("texts", [])),
+                    decimals(scores.get("log_perplexity"), 3), decimals(trained.get("steps"), 0), spent,
+                    *(decimals(value, 2) for value in ms), took.get("training_gib_several"),
                 ))  # fmt: skip
         return found
 
 
 COLUMNS = (
-    "task", "model", "tokens", "Rouge-1", "Rouge-2", "Rouge-L", "log perplexity of the references", "steps", "GPU s",
-    "forward ms a sequence", "training ms a sequence", "training GiB",
+    "task", "model", "tokens", "Rouge-1", "Rouge-2", "Rouge-L", "repeated 4-grams, %",
+    "log perplexity of the references", "steps", "GPU s", "forward ms a sequence",
+    "training ms a sequence", "training GiB",
 )  # fmt: skip
+
+
+def repeated(texts: Sequence[str]) -> str | None:
+    """How much of its own words a text repeats, on the mean in %: four words in a row that it has before."""
+    each = [list(zip(*(text.split()[i:] for i in range(4)), strict=False)) for text in texts]
+    shares = [1 - len(set(some)) / len(some) for some in each if some]
+    return f"{100 * sum(shares) / len(shares):.0f}" if shares else None
 
 
 def decimals(value: float | None, places: int) -> str | None:

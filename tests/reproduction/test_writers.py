@@ -16,7 +16,7 @@ from reproduction.small.jobs import steps_in
 from reproduction.small.layout import T5, T5_TOKENS, SmallLayout
 from reproduction.small.pack import pack_for_t5, summaries
 from reproduction.small.summaries import SummaryRows, SummaryTokens
-from reproduction.table2 import Table2
+from reproduction.table2 import Table2, repeated
 from tests.reproduction import tiny_t5
 from vcc.cli import main
 from vcc.data.features import ExampleTokenizer
@@ -175,6 +175,11 @@ def test_a_t5_that_was_stopped_ends_as_if_it_was_not(
     assert all(torch.equal(own[key], value) for key, value in whole.items())
 
 
+def test_words_that_a_text_has_before_are_counted() -> None:
+    assert repeated(["he said so he said so he said so", "to be"]) == "50"  # three of six times four words
+    assert repeated(["to be"]) is None
+
+
 def test_the_report_has_a_row_for_each_model_and_task(layout: SmallLayout) -> None:
     at = Workspace("small", layout.out, None, "", "", "", layout.small)
     if not layout.scores("t5-512", "squality").exists():
@@ -187,10 +192,14 @@ def test_the_report_has_a_row_for_each_model_and_task(layout: SmallLayout) -> No
     scores = json.loads(layout.scores("t5-512", "squality").read_text())
     took = json.loads(layout.times("t5-512").read_text())
     assert found[2] == "32" and str(found[3]).startswith(f"{scores['metrics']['rouge1']:.1f}")
-    assert found[6] == f"{scores['log_perplexity']:.3f}" and found[7] == "2"
-    assert found[8] == pytest.approx(2 * 4 * took["training_ms_each"] / 1000)
+    assert found[6] == repeated(scores["texts"])
+    assert found[7] == f"{scores['log_perplexity']:.3f}" and found[8] == "2"
+    assert found[9] == pytest.approx(2 * 4 * took["training_ms_each"] / 1000)
     assert rows["qmsum", "longt5-16k"][2] == "512" and rows["qmsum", "longt5-16k"][3] is None
     assert "3 steps of 4 x 32 tokens of span corruption" in report.notes[0]
+    drawn = report.pictures[0]
+    assert drawn.title.startswith("squality, up to ") and drawn.points[0].line == "t5-512"
+    assert drawn.points[0].y == scores["metrics"]["rougeL"] and report.pictures[-1].title == "qmsum, the paper"
     with pytest.raises(UsageError, match="--models mra: table 2 has t5-512, "):
         Table2().steps(replace(at, small=replace(at.small, models=("mra",))))
 
