@@ -78,17 +78,22 @@ def pack_tokens(data: Path, tokenizer: Any, out: Path, most: int | None = None) 
         raise DataError(f"the tokenizer has {len(tokenizer):,} words: it must have at most {2**16:,}")
     parts = {"train": PieceWriter(out / "train"), "validation": PieceWriter(out / "validation")}
     counted: dict[str, int] = {}
+
+    def full() -> bool:
+        return most is not None and parts["train"].tokens >= most
+
     for source in SOURCES:
         found = list(texts(data, source)) if (data / source.name).is_dir() else []
         order = np.random.default_rng(0).permutation(len(found))
         before = parts["train"].tokens
         for start in range(0, len(found), BATCH):
-            if most is not None and parts["train"].tokens >= most:
+            if full() and parts["validation"].tokens:
                 break
             some = order[start : start + BATCH]
             for i, ids in zip(some, tokenize_texts([found[j] for j in some], tokenizer), strict=True):
-                if most is None or parts["train"].tokens < most:
-                    parts["validation" if i % HELD_OUT == 0 else "train"].add(ids)
+                part = "validation" if i % HELD_OUT == 0 else "train"
+                if part == "validation" or not full():
+                    parts[part].add(ids)
         counted[source.name] = parts["train"].tokens - before
     for part in parts.values():
         part.finish()

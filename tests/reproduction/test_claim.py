@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from reproduction.small.questions import HiddenQuestions, QuestionTokens
 from reproduction.small.variants import VARIANTS, made, reading
 from reproduction.table1 import Table1
 from tests.reproduction import tiny
-from vcc.data.features import ExampleTokenizer, Frame
+from vcc.data.features import ExampleTokenizer, Frame, tokenize_texts
 from vcc.hosts import load
 from vcc.hosts.forward.wrapped import state_of
 from vcc.tasks import TASKS
@@ -161,6 +162,24 @@ def test_packed_tokens_are_those_of_the_texts(tmp_path: Path) -> None:
     known = {tuple(tokenizer(tiny.text(i, 300), add_special_tokens=False)["input_ids"]) for i in range(50)}
     found = {tuple(part.tolist()) for one in stores for part in np.split(one.tokens, one.ends[:-1])}
     assert found == known
+
+
+def test_a_pack_that_is_full_tokenizes_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from reproduction.small import corpus
+
+    data, tokenizer = tiny.data(tmp_path / "data"), load.load_tokenizer(tiny.model(tmp_path / "model"), local=True)
+    asked: list[int] = []
+
+    def tokenize(texts: list[str], tokenizer: Any) -> Any:
+        asked.append(len(texts))
+        return tokenize_texts(texts, tokenizer)
+
+    monkeypatch.setattr(corpus, "BATCH", 20)
+    monkeypatch.setattr(corpus, "tokenize_texts", tokenize)
+    counted = pack_tokens(data, tokenizer, tmp_path / "packed", 1)
+    assert asked == [20, 20], "the first text to validate on is the 28th of 50"
+    stores = [unpack_tokens(tmp_path / "packed" / split, tmp_path / split) for split in ("train", "validation")]
+    assert counted["wikitext2"] == len(stores[0].tokens) and [len(one.ends) for one in stores] == [1, 2]
 
 
 def test_contracts_of_the_published_test_are_not_packed(tmp_path: Path) -> None:
