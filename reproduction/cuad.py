@@ -6,9 +6,7 @@
 
 Measured by the publication's rules (a span is right if its words' Jaccard overlap with an answer is at least 0.5; for
 Parties, also if it holds the name): AUPR and precision at 80% and 90% recall, with 95% intervals over contracts, in all
-and by clause. As the publication's models do, a place may be handed in with several boundaries: here the three best
-answers to a question have a second ones, at an eighth of their odds. Scores with one span a place are reported beside
-these. And measured by ContractEval's (a reply counts if it holds every labelled span; a reply is made of the sentences
+and by clause; and by ContractEval's (a reply counts if it holds every labelled span; a reply is made of the sentences
 around sure answers): F1, F2, Jaccard overlap, and how often "none" is said where there is a clause. `predictions.json`
 is what CUAD's own script reads. Answers are kept contract by contract: a run that was ended goes on with the next.
 """
@@ -19,8 +17,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -31,21 +28,14 @@ from reproduction.experiment import Experiment, ProcessStep, Workspace
 from reproduction.report import Report, ReportTable, Value
 from vcc.commands.options import call
 from vcc.data.example import Example, Prediction
-from vcc.documents.asker import place
 from vcc.documents.document import Document
 from vcc.documents.formats.read import read_data
-from vcc.documents.index import Index, MemoryIndex
 from vcc.documents.shipped import default_model, load_asker
 from vcc.errors import UsageError
 from vcc.files import sha256_of, write_whole
-from vcc.qa.calibration import Calibration
-from vcc.qa.model import QaModel
-from vcc.qa.windows import Found
 from vcc.tasks.metrics import clause_scores, jaccard
 
 TOP = 20  # spans of a clause that are ranked
-OTHERS = 3  # the best of them have other boundaries, too
-OTHER_ODDS = 1 / 8  # of what these score: chosen on the validation contracts
 PREDICTIONS, SCORES = "predictions.json", "scores.json"
 # AUPR and, where it was published, precision at 80% recall; of the same 102 contracts.
 PUBLISHED = (
@@ -86,7 +76,6 @@ class AskedContract(NamedTuple):
     seconds: float
     processor_seconds: float
     spans: list[list[RankedSpan]]  # of each question, best first
-    others: list[list[RankedSpan]]  # other boundaries of the first of them
 
 
 def ask_contracts(options: CuadOptions) -> None:
@@ -102,16 +91,12 @@ def ask_contracts(options: CuadOptions) -> None:
     for number, name in enumerate(chosen, 1):
         file = folder / f"{number}.json"
         if not file.is_file():
-            found = ask_contract(name, by_contract[name], options.model, options.thorough)
-            write_whole(file, json.dumps(found._asdict()))
-        asked.append(AskedContract(**json.loads(file.read_text(encoding="utf-8"))))
+            write_whole(file, json.dumps(ask_contract(name, by_contract[name], options.model, options.thorough)))
+        asked.append(AskedContract(*json.loads(file.read_text(encoding="utf-8"))))
         if asked[-1].name != name:
             raise UsageError(f"{file} holds {asked[-1].name!r}, not {name!r}: it is from a run on other data")
         print(f"{number} of {len(chosen)}: {name}", flush=True)
-    ranked, others = (
-        [[RankedSpan(*span) for span in spans] for contract in asked for spans in getattr(contract, which)]
-        for which in ("spans", "others")
-    )
+    ranked = [[RankedSpan(*span) for span in spans] for contract in asked for spans in contract.spans]
     seconds = {
         "seconds_a_contract": sum(contract.seconds for contract in asked) / len(chosen),
         "processor_seconds_a_contract": sum(contract.processor_seconds for contract in asked) / len(chosen),
@@ -120,10 +105,10 @@ def ask_contracts(options: CuadOptions) -> None:
     threshold = load_asker(options.model).qa.settings.threshold
     best = {
         one.id: [{"text": text, "probability": chance} for text, chance in one.spans]
-        for one in predictions(examples, with_others(ranked, others))
+        for one in predictions(examples, ranked)
     }
     write_whole(options.out / PREDICTIONS, json.dumps(best))
-    write_whole(options.out / SCORES, json.dumps(scores(examples, ranked, others, threshold) | seconds, indent=1))
+    write_whole(options.out / SCORES, json.dumps(scores(examples, ranked, threshold) | seconds, indent=1))
 
 
 def fingerprint(model: str | None) -> str:
@@ -132,56 +117,17 @@ def fingerprint(model: str | None) -> str:
     parts = [
         f"{path.name} {sha256_of(path)}" for path in sorted([*folder.glob("*.safetensors"), folder / "config.json"])
     ]
-    parts.append(f"{next(qa.model.parameters()).dtype} {qa.fast is not None} {OTHERS}")
+    parts.append(f"{next(qa.model.parameters()).dtype} {qa.fast is not None}")
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
 
 def ask_contract(name: str, asked: Sequence[Example], model: str | None, thorough: bool = False) -> AskedContract:
     """Read a contract and ask it all questions."""
     clock, processor = time.perf_counter(), time.process_time()
-    questions, asker, qa = [example.question for example in asked], load_asker(model), with_edges(model)
     document = Document(read_data(asked[0].document.encode(), "contract.txt"), model)
-    index, ids = document.index(), [qa.ids_of(question) for question in questions]
-    assert isinstance(index, MemoryIndex), "no contract is too long for memory"
-    found = index.spans(qa, ids, TOP, thorough=thorough)
-    replies = asker.replies(document.content, index, questions, found, TOP, 0.0)
+    replies = document.ask_all([example.question for example in asked], TOP, threshold=0.0, thorough=thorough)
     spans = [[RankedSpan(one.text, one.score, one.sentence) for one in reply.answers] for reply in replies]
-    others = [
-        other_spans(document.text, index, qa.calibration_of(own), best)
-        for own, best in zip(ids, found.found, strict=True)
-    ]
-    return AskedContract(name, time.perf_counter() - clock, time.process_time() - processor, spans, others)
-
-
-@cache
-def with_edges(model: str | None) -> QaModel:
-    """The model of `vcc review`, which also looks for other boundaries."""
-    return replace(load_asker(model).qa, others=OTHERS)
-
-
-def other_spans(text: str, index: Index, calibration: Calibration, found: Sequence[Found]) -> list[RankedSpan]:
-    """The other boundaries of a question's best answers, with the scores that answers of their own would have."""
-    spans = [span.other for span in found[:OTHERS] if span.other is not None]
-    leads = [span.score for span in spans]
-    chances = calibration.probabilities(leads, index.tokens, [found[0].score] * len(spans))
-    edges = [place(index, span) for span in spans]
-    return [RankedSpan(text[a:b], chance, "") for (a, b), chance in zip(edges, chances, strict=True)]
-
-
-def with_others(
-    ranked: Sequence[Sequence[RankedSpan]], others: Sequence[Sequence[RankedSpan]]
-) -> list[list[RankedSpan]]:
-    """The spans of each question with the other boundaries behind them."""
-    return [
-        [*spans, *(one._replace(score=lowered(one.score)) for one in more)]
-        for spans, more in zip(ranked, others, strict=True)
-    ]
-
-
-def lowered(chance: float) -> float:
-    """A probability at OTHER_ODDS of its odds."""
-    odds = OTHER_ODDS * chance / (1 - chance)
-    return odds / (1 + odds)
+    return AskedContract(name, time.perf_counter() - clock, time.process_time() - processor, spans)
 
 
 def predictions(examples: Sequence[Example], ranked: Sequence[Sequence[RankedSpan]]) -> list[Prediction]:
@@ -193,14 +139,9 @@ def predictions(examples: Sequence[Example], ranked: Sequence[Sequence[RankedSpa
     ]
 
 
-def scores(
-    examples: Sequence[Example],
-    ranked: Sequence[Sequence[RankedSpan]],
-    others: Sequence[Sequence[RankedSpan]],
-    threshold: float,
-) -> dict[str, Any]:
+def scores(examples: Sequence[Example], ranked: Sequence[Sequence[RankedSpan]], threshold: float) -> dict[str, Any]:
     """By all rules; answers are sure from `threshold` on, as `vcc review` shows them."""
-    asked = predictions(examples, with_others(ranked, others))
+    asked = predictions(examples, ranked)
     by_clause: dict[str, list[int]] = defaultdict(list)
     for i, example in enumerate(examples):
         by_clause[str(example.meta["category"])].append(i)
@@ -211,7 +152,6 @@ def scores(
     said = [" ".join(dict.fromkeys(one.sentence for one in spans if one.score >= threshold)) for spans in ranked]
     return {
         "official": clause_scores(asked, examples),
-        "one_a_place": clause_scores(predictions(examples, ranked), examples),
         "by_clause": {clause: {"aupr": own["aupr"], "p80": own["p80"]} for clause, own in clauses.items()},
         "contract_eval": contract_eval(said, [example.answers for example in examples]),
     }
@@ -270,8 +210,6 @@ class CuadTest(Experiment):
         if found is not None:
             own, rules = found["official"], found["contract_eval"]
             span = f"{own['aupr_low']:.1f} to {own['aupr_high']:.1f}" if "aupr_low" in own else ""
-            alone = found["one_a_place"]
-            official.insert(0, ("the same, one span a place", alone["aupr"], "", alone["p80"], alone["p90"]))
             official.insert(0, ("VCC, 35M", own["aupr"], span, own["p80"], own["p90"]))
             eval_rows.insert(0, ("VCC", rules["f1"], rules["f2"], rules["jaccard"], rules["none_wrongly"]))
             clauses = tuple((name, one["aupr"], one["p80"]) for name, one in found["by_clause"].items())

@@ -97,7 +97,6 @@ class QaModel:
     model: Any
     tokenizer: Any
     precision: str = "float32"  # or "int8", or "auto": that where this machine is faster with it (`hosts.eight_bits`)
-    others: int = 0  # spans of a passage that have their best other boundaries, too
 
     def __post_init__(self) -> None:
         name = type(self.model).__name__
@@ -147,8 +146,7 @@ class QaModel:
     @property
     def windows(self) -> WindowReader:
         """The same model on windows, for the second look."""
-        longest = self.settings.longest_answer
-        return WindowReader(self.model, self.frame, self.config.window, longest, self.fast, self.others)
+        return WindowReader(self.model, self.frame, self.config.window, self.settings.longest_answer, self.fast)
 
     @cached_property
     def clauses(self) -> frozenset[tuple[int, ...]]:

@@ -5,7 +5,7 @@ A window has the model's training length, so the untouched model reads it.
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,6 @@ from vcc.core.rows import Rows
 from vcc.data.answers import ScoredSpan, span_table
 from vcc.data.collate import NULL_POSITION
 from vcc.data.features import Frame
-from vcc.qa.other_edges import other_edges
 
 Ints = NDArray[np.integer]
 Bools = NDArray[np.bool_]
@@ -28,12 +27,9 @@ AHEAD = {"cpu": 1, "cuda": 12}  # passages of a question; a GPU reads twelve abo
 
 @dataclass(frozen=True)
 class Found(ScoredSpan):
-    """A span of a document; its score is its lead over `none`, the score of "no answer" in the same window.
-
-    `other`: the best span with other boundaries at the same place, if it was wanted."""
+    """A span of a document; its score is its lead over `none`, the score of "no answer" in the same window."""
 
     none: float
-    other: ScoredSpan | None = None
 
 
 class ChosenPassage(NamedTuple):
@@ -127,15 +123,6 @@ def best_found(logits: Tensor, starts: Sequence[int], top: int, longest: int) ->
     ]
 
 
-def with_other(span: Found, logits: Tensor, start: int, longest: int) -> Found:
-    """A span with the best other boundaries in its row of logits (1 + n, 2); place 1 is token `start`."""
-    other = other_edges(logits[1:], span.first - start, span.last - start, longest)
-    if other is None:
-        return span
-    score, first, last = other
-    return replace(span, other=ScoredSpan(first + start, last + start, score - span.none))
-
-
 @dataclass(frozen=True, eq=False)
 class WindowReader:
     """A model that reads passages uncompressed, each in a window with its question."""
@@ -145,7 +132,6 @@ class WindowReader:
     size: int  # tokens of a window
     longest_answer: int  # tokens
     host: Any = None  # runs the layers, if the model's own forward does not
-    others: int = 0  # spans of a passage, the best ones, that have their best other boundaries, too
 
     @property
     def ahead(self) -> int:
@@ -199,8 +185,6 @@ class WindowReader:
                     row[a : a + len(inside)] = inside
                 logits = logits.masked_fill(torch.from_numpy(hidden).to(logits.device)[..., None], -torch.inf)
             starts = [1 + passage.start - a for passage, a in zip(some, first, strict=True)]
-            best = best_found(logits, starts, top, self.longest_answer)
-            for i, spans, row, start in zip(numbers, best, logits, starts, strict=True):
-                first_ones = [with_other(span, row, start, self.longest_answer) for span in spans[: self.others]]
-                found[i] = [*first_ones, *spans[self.others :]]
+            for i, spans in zip(numbers, best_found(logits, starts, top, self.longest_answer), strict=True):
+                found[i] = spans
         return found
