@@ -91,9 +91,9 @@ def pack_tokens(data: Path, tokenizer: Any, out: Path, most: int | None = None) 
                 break
             some = order[start : start + BATCH]
             for i, ids in zip(some, tokenize_texts([found[j] for j in some], tokenizer), strict=True):
-                part = "validation" if i % HELD_OUT == 0 else "train"
-                if part == "validation" or not full():
-                    parts[part].add(ids)
+                split = "validation" if i % HELD_OUT == 0 else "train"
+                if split == "validation" or not full():
+                    parts[split].add(ids)
         counted[source.name] = parts["train"].tokens - before
     for part in parts.values():
         part.finish()
