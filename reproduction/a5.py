@@ -10,7 +10,7 @@ from reproduction.small import reports
 from reproduction.small.layout import CURVE, DECODER
 from reproduction.small.prefix import PREFIX_READERS
 from reproduction.small.prefix_jobs import settings_of
-from reproduction.small.steps import SLOWER_CPU, job, missing, seeded, timed
+from reproduction.small.steps import SLOWER_CPU, job, missing, seeded, timed, to_warm
 from vcc.errors import UsageError
 
 MODULE = "reproduction.small.prefix_jobs"
@@ -47,7 +47,8 @@ class AppendixA5(Experiment):
             raise UsageError(f"--suffix is {at.small.suffix}: it must be less than --length {at.small.length}")
         models = self.models_of(at)
         repeats = range(at.small.seeds)
-        return [self.begin(at), self.clock(at, models), *(self.go_on(at, m, n) for n in repeats for m in models)]
+        warm = [self.warm(at, model) for model in to_warm(self.layout_of(at), models)]
+        return [self.begin(at), *warm, self.clock(at, models), *(self.go_on(at, m, n) for n in repeats for m in models)]
 
     def job(
         self, at: Workspace, what: str, given: dict[str, object], done: Path, needs: tuple[Path, ...], took: float,
@@ -62,6 +63,10 @@ class AppendixA5(Experiment):
     def begin(self, at: Workspace) -> ProcessStep:
         took = at.small.decoder_steps * at.small.batch * ROW / 60_000 * slower(at)
         return self.job(at, "begin", {}, self.layout_of(at).layout.start(DECODER) / CURVE, (), took + 0.3)
+
+    def warm(self, at: Workspace, model: str) -> ProcessStep:
+        layout = self.layout_of(at).layout
+        return self.job(at, "warm", {"name": model}, layout.compiled(model), (layout.start(DECODER) / CURVE,), 0.6)
 
     def clock(self, at: Workspace, models: list[str]) -> ProcessStep:
         layout = self.layout_of(at).layout

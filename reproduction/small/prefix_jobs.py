@@ -162,7 +162,13 @@ def time_alone(layout: SmallLayout, each: Sequence[dict[str, Any]]) -> None:
     one_by_one(each, lambda **one: time_one(layout, **one))
 
 
-def time_one(layout: SmallLayout, name: str) -> None:
+def warm(layout: SmallLayout, name: str) -> None:
+    """Run the step that is timed once, so that its compiled code is on the disk."""
+    time_one(layout, name, once=True)
+    layout.compiled(name).touch()
+
+
+def time_one(layout: SmallLayout, name: str, once: bool = False) -> None:
     """Time a model at its start."""
     small, place = settings_of(name, layout.small), torch.device(layout.small.device)
     model = started(layout)
@@ -173,14 +179,15 @@ def time_one(layout: SmallLayout, name: str) -> None:
         return {"input_ids": torch.randint(model.config.vocab_size, (batch, small.length), generator=drawn).to(place)}
 
     found = measure_losses(
-        model, given, lambda batch: objective.loss(model, batch), place, [small.at_once], ("training",)
+        model, given, lambda batch: objective.loss(model, batch), place, [small.at_once], ("training",), once
     )
     file = layout.times(name, OWN)
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, json.dumps({"model": name, "setting": OWN, "length": small.length, **found}, indent=1))
+    if not once:
+        write_whole(file, json.dumps({"model": name, "setting": OWN, "length": small.length, **found}, indent=1))
 
 
-JOBS: dict[str, Callable[..., None]] = {"begin": begin, "go_on": go_on, "time": time_alone}
+JOBS: dict[str, Callable[..., None]] = {"begin": begin, "go_on": go_on, "warm": warm, "time": time_alone}
 
 if __name__ == "__main__":
     main(JOBS, *sys.argv[1:])

@@ -109,8 +109,7 @@ def learning(at: Workspace, models: Sequence[str]) -> list[ProcessStep]:
     if at.small.reader:
         found += [read(at, start) for start in starts]
     if at.small.pretrain_seconds or at.small.tune_seconds:
-        if at.small.compile and at.small.device == "cuda" and at.small.together > 1:
-            found += [warm(at, model) for model in models if not at.layout.times(model).exists()]
+        found += [warm(at, model) for model in to_warm(at, models)]
         found.append(clock(at, [Setting(model, OWN, {}) for model in models]))
     if at.small.reader:
         return found
@@ -133,6 +132,13 @@ def clock(at: Workspace, settings: Sequence[Setting]) -> ProcessStep:
     needs = tuple(dict.fromkeys(at.layout.start(VARIANTS[one.model].start) / CURVE for one, _ in left))
     shown = ", ".join(f"{one.model} {one.name}" for one, _ in left)
     return job(at, "time", {"each": each}, left[-1][1], needs, 0.2 + 0.1 * len(left), alone=True, shown=shown)
+
+
+def to_warm(at: Workspace, models: Sequence[str]) -> list[str]:
+    """The models to compile ahead: those that are not timed yet, where compiling side by side is faster."""
+    if not (at.small.compile and at.small.device == "cuda" and at.small.together > 1):
+        return []
+    return [model for model in models if not at.layout.times(model).exists()]
 
 
 def warm(at: Workspace, model: str) -> ProcessStep:

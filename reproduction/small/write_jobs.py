@@ -172,7 +172,13 @@ def time_alone(layout: SmallLayout, each: Sequence[dict[str, Any]]) -> None:
     one_by_one(each, lambda **one: time_one(layout, **one))
 
 
-def time_one(layout: SmallLayout, name: str) -> None:
+def warm(layout: SmallLayout, name: str) -> None:
+    """Run the steps that are timed once, so that their compiled code is on the disk."""
+    time_one(layout, name, once=True)
+    layout.compiled(name).touch()
+
+
+def time_one(layout: SmallLayout, name: str, once: bool = False) -> None:
     """Time a model at its start, reading all it can and writing as much as in training."""
     chosen = writers.writer(name)
     small, length = chosen.settings(layout.small), chosen.reads(layout.small)
@@ -181,14 +187,16 @@ def time_one(layout: SmallLayout, name: str) -> None:
         writers.make_fast(name, model, timing.QUESTION)
     modes = ("training", "forward") if small.time_forward else ("training",)
     found = timing.measure(
-        model, writers.vip_name(name), length, small.device, small.at_once, small.compile, modes, small.written
-    )
+        model, writers.vip_name(name), length, small.device, small.at_once, small.compile, modes, small.written,
+        once=once,
+    )  # fmt: skip
     file = layout.times(name, OWN)
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, json.dumps({"model": name, "setting": OWN, "length": length, **found}, indent=1))
+    if not once:
+        write_whole(file, json.dumps({"model": name, "setting": OWN, "length": length, **found}, indent=1))
 
 
-JOBS: dict[str, Callable[..., None]] = {"begin": begin, "tune": tune, "time": time_alone}
+JOBS: dict[str, Callable[..., None]] = {"begin": begin, "tune": tune, "warm": warm, "time": time_alone}
 
 if __name__ == "__main__":
     main(JOBS, *sys.argv[1:])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from reproduction.experiment import ProcessStep, Workspace
 from reproduction.small.layout import CURVE, T5
-from reproduction.small.steps import SLOWER_CPU, job, missing, seeded, timed
+from reproduction.small.steps import SLOWER_CPU, job, missing, seeded, timed, to_warm
 from reproduction.small.writers import WRITERS
 
 MODULE = "reproduction.small.write_jobs"
@@ -17,13 +17,19 @@ def comparison(at: Workspace, models: Sequence[str], tasks: Sequence[str]) -> li
     """Everything from random weights to scores and times."""
     repeats = range(at.small.seeds)
     tunings = [tune(at, model, task, repeat) for repeat in repeats for task in tasks for model in models]
-    return [begin(at), clock(at, models), *tunings]
+    return [begin(at), *(warm(at, model) for model in to_warm(at, models)), clock(at, models), *tunings]
 
 
 def begin(at: Workspace) -> ProcessStep:
     took = at.small.t5_seconds or at.small.t5_steps * at.small.t5_batch * ROW / 1000 * slower(at)
     done = at.layout.start(T5) / CURVE
     return job(at, "begin", {}, done, (), took / 60, shown="T5", module=MODULE, lacks=lacks(at))
+
+
+def warm(at: Workspace, model: str) -> ProcessStep:
+    """Compile beside other jobs what is timed alone."""
+    needs = (at.layout.start(T5) / CURVE,)
+    return job(at, "warm", {"name": model}, at.layout.compiled(model), needs, 1.2, module=MODULE, lacks=lacks(at))
 
 
 def clock(at: Workspace, models: Sequence[str]) -> ProcessStep:

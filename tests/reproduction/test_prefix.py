@@ -136,6 +136,15 @@ def test_its_steps_use_the_common_pack_and_their_own_folder(layout: SmallLayout)
     assert go_on.done == layout.pretrained("vcc") / "curve.json"
 
 
+def test_what_is_timed_alone_on_a_gpu_is_compiled_beside_others_first(layout: SmallLayout) -> None:
+    on_a_gpu = replace(SMALL, models=("vcc", "short"), device="cuda", compile=True, together=2)
+    at = Workspace("small", layout.out.parent / "gpu", None, "", "", "", on_a_gpu)
+    shown = [step.shown for step in AppendixA5().steps(at)]
+    assert shown[:4] == ["a5 begin", "a5 warm vcc", "a5 warm short", "a5 time vcc, short"]
+    prefix_jobs.warm(layout, "dense")
+    assert layout.compiled("dense").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["vcc", "vcc-every", "vcc-tree"])
 def test_a_traced_reader_has_the_same_loss_and_gradients(layout: SmallLayout, name: str) -> None:

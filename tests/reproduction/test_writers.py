@@ -175,6 +175,16 @@ def test_a_t5_that_was_stopped_ends_as_if_it_was_not(
     assert all(torch.equal(own[key], value) for key, value in whole.items())
 
 
+def test_what_is_timed_alone_on_a_gpu_is_compiled_beside_others_first(layout: SmallLayout, tmp_path: Path) -> None:
+    on_a_gpu = replace(layout.small, models=("t5", "vcc-t5"), device="cuda", compile=True, together=2)
+    at = Workspace("small", tmp_path, None, "", "", "", on_a_gpu)
+    begin, *warm, clock = Table2().steps(at)[:4]
+    assert [step.shown for step in warm] == ["small warm t5", "small warm vcc-t5"] and clock.alone
+    assert all(step.needs == (begin.done,) and step.done == at.layout.compiled(step.shown[11:]) for step in warm)
+    write_jobs.warm(layout, "longt5-16k")
+    assert layout.compiled("longt5-16k").exists() and not layout.times("longt5-16k").exists()
+
+
 def test_words_that_a_text_has_before_are_counted() -> None:
     assert repeated(["he said so he said so he said so", "to be"]) == "50"  # three of six times four words
     assert repeated(["to be"]) is None
