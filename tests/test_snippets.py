@@ -44,6 +44,7 @@ DOWNLOADS = {
 }
 SLOW = (
     "service.md",
+    "tasks.md",
     *(f"tutorials/{name}.md" for name in ("folder", "cluster", "service", "encoder")),
 )  # make test-docs
 BEFORE = {  # what a page takes for granted

@@ -71,7 +71,9 @@ def test_kernels_equal_the_reference(
         (700, (16, 8, 2, 1), (9, 11, 7), torch.float64),
         (700, (64, 16, 1), (4, 3), torch.float32),
         (9, (16, 4, 1), (2, 2), torch.float64),  # no tree yet
-        (2300, (8, 4, 1), (150, 200), torch.float32),  # more than one stretch of children
+        pytest.param(  # more than one stretch of children
+            2300, (8, 4, 1), (150, 200), torch.float32, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_kernels_equal_the_reference_with_more_scales(
@@ -133,21 +135,23 @@ class Guarded:
             torch.testing.assert_close(guard, torch.full_like(guard, beyond(guard.dtype)), equal_nan=True)
 
 
+OWNERS = ("one tree", "own trees", "int32", "int64")
+
+
 def beyond(dtype: torch.dtype) -> float:
     return math.nan if dtype.is_floating_point else 1 if dtype == torch.bool else 77
 
 
 @pytest.mark.parametrize(
-    "owners", deep_but(["one tree", "own trees", "int32"], ["one tree", "own trees", "int32", "int64"])
-)
-@pytest.mark.parametrize(
-    ("n", "scales", "budget"),
-    [
-        (9, (4, 1), 3),
-        (150, (4, 1), 3),
-        pytest.param(700, (4, 1), 3, marks=pytest.mark.slow),
-        (700, (16, 4, 1), (5, 3)),
-    ],
+    ("owners", "n", "scales", "budget"),
+    deep_but(
+        [(owners, n, (4, 1), 3) for owners in OWNERS[:3] for n in (9, 150)] + [(OWNERS[0], 700, (16, 4, 1), (5, 3))],
+        [
+            (owners, *one)
+            for owners in OWNERS
+            for one in [(9, (4, 1), 3), (150, (4, 1), 3), (700, (4, 1), 3), (700, (16, 4, 1), (5, 3))]
+        ],
+    ),
 )
 def test_nothing_beyond_any_storage_is_read_or_written(
     device: str, owners: str, n: int, scales: tuple[int, ...], budget: Any, monkeypatch: pytest.MonkeyPatch
