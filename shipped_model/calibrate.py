@@ -2,9 +2,11 @@
 
 python -m shipped_model.calibrate --prepared prepared --found results/found-twice.jsonl.xz --model results/twice
 
-A span is right if its F1 with an answer is at least 0.5. Every set has the same weight, and unanswerable questions at
-most a fifth of a set's. Contracts have their own calibration. What a text of another kind can expect is shown by sets
-left out in turn: their mean score, said by a fit to all others, against the share that is right.
+The best span is the one that the product shows, after the rules of `vcc.documents.candidates`: a fit must see the
+numbers that it is used on. It is right if its F1 with an answer is at least 0.5. Every set has the same weight, and
+unanswerable questions at most a fifth of a set's. Contracts have their own calibration. What a text of another kind can
+expect is shown by sets left out in turn: their mean score, said by a fit to all others, against the share that is
+right.
 """
 
 import json
@@ -21,8 +23,9 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 from transformers import AutoTokenizer
 
-from shipped_model.score import Texts, best_words, load_texts
+from shipped_model.score import Texts, load_texts, spans_in_text
 from vcc.commands.options import call
+from vcc.documents.candidates import Candidate, candidates
 from vcc.files import write_whole
 from vcc.qa.calibration import FARTHEST, Calibration, doublings
 from vcc.qa.settings import KEY, QaSettings
@@ -102,19 +105,23 @@ def keep(model: Path, fitted: Calibration, of_clauses: Calibration | None, thres
 
 
 def judge(path: Path, texts: Texts, tokenizer: object) -> Iterator[Judged]:
+    """The best span of each question, as the product shows it."""
     with lzma.open(path, "rt") as file:
         for line in map(json.loads, file):
             name, _, length = line["set"].partition("-")
             if line["set"] in TESTS or not line["found"]:
                 continue
             question, text, unit = texts["squad" if name == HIDDEN else name][line["question"]]
-            line["found"].sort(key=lambda span: span[3] - span[0])
             leads = [score - none for score, _, _, none in line["found"]]
-            words = best_words(line, text, unit, tokenizer)
-            f1 = best_of(word_f1, words, question["answers"]) if question["answers"] else 0.0
-            margin = max(-FARTHEST, min(leads[0] - leads[1] if len(leads) > 1 else leads[0], FARTHEST))
+            whole, edges = spans_in_text(line, text, unit, tokenizer)
+            if name == CLAUSES:  # clauses are shown as they were found
+                best = Candidate(edges[0], leads[0], leads[1] if len(leads) > 1 else 0.0)
+            else:
+                best = candidates(question["question"], whole, edges, leads)[0]
+            f1 = best_of(word_f1, whole[slice(*best.edges)], question["answers"]) if question["answers"] else 0.0
+            margin = max(-FARTHEST, min(best.lead - best.rival, FARTHEST))
             tokens = int(length) if name == HIDDEN else len(unit.ids)
-            yield Judged(name, text["group"], leads[0], margin, f1 >= RIGHT, bool(question["answers"]), tokens)
+            yield Judged(name, text["group"], best.lead, margin, f1 >= RIGHT, bool(question["answers"]), tokens)
 
 
 def weights(judged: Sequence[Judged], clauses: bool = False) -> Tensor:

@@ -117,13 +117,13 @@ def find_all(
 
 def line(name: str, question: TokenQuestion, page: Page, found: list[Found]) -> dict[str, Any]:
     """Spans as tokens of the page, and the right spans, from which scoring finds the text."""
-    best = found[:1] if name.startswith("hidden") else []  # it may be in the surrounding text
+    some = found if name.startswith("hidden") else []  # they may be in the surrounding text
     return {
         "set": name,
         "question": question.number,
         "right": question.spans[:1],
         "found": [[round(one.score + one.none, 4), one.first, one.last, round(one.none, 4)] for one in found],
-        "words": [page.ids[one.first : one.last + 1].tolist() for one in best],
+        "words": [page.ids[one.first : one.last + 1].tolist() for one in some],
     }
 
 

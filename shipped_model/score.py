@@ -19,6 +19,8 @@ from transformers import AutoTokenizer
 from shipped_model.data import Unit, load
 from vcc.commands.options import call
 from vcc.data.example import Example, Prediction
+from vcc.documents.candidates import REACH
+from vcc.documents.short import Edges
 from vcc.tasks.metrics import best_of, clause_scores, exact, mean_scores, word_f1
 from vcc.tasks.squad import scores_at_chosen_threshold
 
@@ -149,15 +151,26 @@ def answers(lines: list[dict[str, Any]], texts: list[Any], tokenizer: Any) -> di
 
 
 def best_words(line: dict[str, Any], text: dict[str, Any], unit: Unit, tokenizer: Any) -> str:
-    """The best span as in its text; if it is in the surrounding text, as decoded tokens."""
-    if not line["found"]:
-        return ""
+    """The best span of a question."""
+    whole, edges = spans_in_text(line, text, unit, tokenizer)
+    return whole[slice(*edges[0])] if edges else ""
+
+
+def spans_in_text(line: dict[str, Any], text: dict[str, Any], unit: Unit, tokenizer: Any) -> tuple[str, list[Edges]]:
+    """The text that holds the answer, and the spans of a question in it. Behind a paragraph that was hidden in another
+    text stand the spans found around it, as decoded tokens, too far apart to look like one text."""
+    whole, edges, offsets = text["text"], [], text["offsets"]
     own = next(question.spans for question in unit.questions if question.number == line["question"])
     start = line["right"][0][0] - own[0][0] if line["right"] else 0  # of the paragraph in its page
-    _, first, last, _ = line["found"][0]
-    if start <= first and last < start + len(unit.ids):
-        return slice_of(text, first - start, last - start)
-    return str(tokenizer.decode(line["words"][0]))
+    for number, (_, first, last, _) in enumerate(line["found"]):
+        if start <= first and last < start + len(unit.ids):
+            edges.append((offsets[first - start][0], offsets[last - start][1]))
+        else:
+            words = str(tokenizer.decode(line["words"][number]))
+            whole += "\n" * REACH
+            edges.append((len(whole), len(whole) + len(words)))
+            whole += words
+    return whole, edges
 
 
 def squad(lines: list[dict[str, Any]], texts: list[Any]) -> dict[str, float]:
