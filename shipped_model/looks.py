@@ -26,6 +26,7 @@ from vcc.commands.options import call
 from vcc.core.tree import SegmentTree
 from vcc.data.answers import ScoredSpan, without_overlaps
 from vcc.documents.shipped import SHIPPED, load_asker
+from vcc.qa.agreement import View, agreed
 from vcc.qa.model import QaModel, Seen
 from vcc.qa.second_look import (
     Looks,
@@ -73,30 +74,30 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Replayed:
-    """A question of a contract: what the first reading found, and the spans of each passage, in the order of looks."""
+    """A question of a contract: what the first reading found, and what each passage says, in the order of looks."""
 
     first: Sequence[Found]
-    passages: dict[float, list[list[Found]]]  # by share
+    passages: dict[float, list[View]]  # by share
 
     def follow(self, looks: Looks, top: int) -> tuple[list[Found], int]:
         """The spans that a rule gives, and the passages it reads."""
         better: list[Found] = []
-        number = 0
-        for spans in self.passages[looks.share][: looks.most]:
-            if not looks.undecided(better, number):
+        views: list[View] = []
+        for view in self.passages[looks.share][: looks.most]:
+            if not looks.undecided(better, len(views)):
                 break
-            better += spans
-            number += 1
-        return without_overlaps(better or self.first, top), number
+            better += view.spans
+            views.append(view)
+        return without_overlaps((agreed(views) if looks.agree else better) or self.first, top), len(views)
 
 
 def rules(options: LooksOptions) -> Iterator[Looks]:
     """The rule of the product first, then the grid."""
     yield for_clauses(max(options.most))
-    for most, share in itertools.product(options.most, options.shares):
+    for most, share, agree in itertools.product(options.most, options.shares, (False, True)):
         for few, hopeless in itertools.product((1, 2, 3, 4), (-6.0, -3.0, 0.0)):
             if few <= most:
-                yield Looks(most, few, hopeless, clear=math.inf, share=share)
+                yield Looks(most, few, hopeless, clear=math.inf, share=share, agree=agree)
 
 
 @torch.inference_mode()
@@ -150,7 +151,7 @@ def replay(qa: QaModel, unit: Unit, shares: Sequence[float], seconds: Seconds) -
     matches = best_matches(unit.ids, asked, settings.matches)
     wait()
     seconds.first += time.perf_counter() - start
-    passages: dict[float, list[list[list[Found]]]] = {}
+    passages: dict[float, list[list[View]]] = {}
     for share in shares:
         rooms = [int(room_for_passage(ids, qa.windows) * share) for ids in asked]
         chosen = []
@@ -165,9 +166,9 @@ def replay(qa: QaModel, unit: Unit, shares: Sequence[float], seconds: Seconds) -
         spent = seconds.passage.setdefault(share, [0.0, 0])
         spent[0] += time.perf_counter() - start
         spent[1] += len(chosen)
-        by_question: list[list[list[Found]]] = [[] for _ in asked]
-        for (i, *_), some in zip(chosen, found, strict=True):
-            by_question[i].append(some)
+        by_question: list[list[View]] = [[] for _ in asked]
+        for (i, at, size), some in zip(chosen, found, strict=True):
+            by_question[i].append(View(at, at + size, some))
         passages[share] = by_question
     return [Replayed(first, {s: passages[s][i] for s in shares}) for i, first in enumerate(spans)]
 

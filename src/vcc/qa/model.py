@@ -28,6 +28,7 @@ from vcc.encode import Step, Watch, ask, in_windows, read_once
 from vcc.errors import ModelError, UsageError
 from vcc.hosts.eight_bits import EightBitHost, eight_bit_host
 from vcc.hosts.host_of import host_of
+from vcc.qa.agreement import View, agreed
 from vcc.qa.calibration import Calibration
 from vcc.qa.clauses import CLAUSES
 from vcc.qa.second_look import (
@@ -323,8 +324,13 @@ class QaModel:
                 for i, question in enumerate(some)
                 for start in whole[first + i]
             ]
-            read = windows.look(ids, some, chosen, most, blank)
-            found += [tuple(without_overlaps(spans, most)) for spans in read]
+            views: list[list[View]] = [[] for _ in some]
+            for passage, spans in zip(chosen, windows.look_at_each(ids, some, chosen, most, blank), strict=True):
+                views[passage.question].append(View(passage.start, passage.start + passage.size, spans))
+            for question, own in zip(some, views, strict=True):
+                agree = self.looks_for(question, len(ids), top).agree
+                read = agreed(own) if agree else [span for view in own for span in view.spans]
+                found.append(tuple(without_overlaps(read, most)))
             progress(len(found), len(questions))
         return found
 

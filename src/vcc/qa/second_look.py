@@ -14,6 +14,7 @@ import numpy as np
 from vcc.core.cut import Cut, visited_nodes
 from vcc.core.tree import SegmentTree
 from vcc.data.answers import ScoredSpan, without_overlaps
+from vcc.qa.agreement import View, agreed
 from vcc.qa.windows import Bools, ChosenPassage, Found, Ints, WindowReader, room
 
 NEAR = 0.3  # nodes with less than this share of the best score are skipped
@@ -34,6 +35,7 @@ class Looks:
     still_clear: float = 8.0  # after each passage but the first the bar sinks by 2, down to this
     weak: bool = False  # whether passages with little evidence are read too
     share: float = 1.0  # of the room in a window that a passage fills
+    agree: bool = True  # whether a place is judged by all passages that hold it, or by the one that likes it best
 
     def undecided(self, found: Sequence[Found], read: int) -> bool:
         """Whether to read another passage, after the spans found in `read` passages."""
@@ -55,7 +57,7 @@ def for_short_texts(most: int) -> Looks:
 def for_clauses(most: int, several: bool = True) -> Looks:
     """For questions that the model was trained on: two passages without an answer end the search. A contract often has
     a clause at several places, so if `several` answers are wanted, a clear one does not end it."""
-    search = Looks(min(most, 6), 2, hopeless=0.0, least=1, still_clear=4.0)
+    search = Looks(min(most, 6), 2, hopeless=0.0, least=1, still_clear=4.0, agree=False)
     return replace(search, clear=math.inf) if several else search
 
 
@@ -134,6 +136,7 @@ def look_again(
         for *pointers, size, own in zip(spans, nodes, matches, rooms, looks, strict=True)
     ]
     better: list[list[Found]] = [[] for _ in questions]
+    views: list[list[View]] = [[] for _ in questions]
     number = 0  # of passages read
     for read in range(0, max(map(len, starts), default=0), windows.ahead):
         chosen = [
@@ -148,5 +151,7 @@ def look_again(
         for (place, passage), found in zip(chosen, spans_in, strict=True):
             if looks[passage.question].undecided(better[passage.question], place):
                 better[passage.question] += found
+                views[passage.question].append(View(passage.start, passage.start + passage.size, found))
         number += len(chosen)
-    return [without_overlaps(new or old, top) for new, old in zip(better, spans, strict=True)], number
+    judged = [agreed(some) if own.agree else new for some, new, own in zip(views, better, looks, strict=True)]
+    return [without_overlaps(new or old, top) for new, old in zip(judged, spans, strict=True)], number
