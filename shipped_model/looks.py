@@ -26,7 +26,7 @@ from vcc.commands.options import call
 from vcc.core.tree import SegmentTree
 from vcc.data.answers import ScoredSpan, without_overlaps
 from vcc.documents.shipped import SHIPPED, load_asker
-from vcc.qa.agreement import View, agreed
+from vcc.qa.agreement import View
 from vcc.qa.model import QaModel, Seen
 from vcc.qa.second_look import (
     Looks,
@@ -81,14 +81,12 @@ class Replayed:
 
     def follow(self, looks: Looks, top: int) -> tuple[list[Found], int]:
         """The spans that a rule gives, and the passages it reads."""
-        better: list[Found] = []
         views: list[View] = []
         for view in self.passages[looks.share][: looks.most]:
-            if not looks.undecided(better, len(views)):
+            if not looks.undecided(views):
                 break
-            better += view.spans
             views.append(view)
-        return without_overlaps((agreed(views) if looks.agree else better) or self.first, top), len(views)
+        return without_overlaps(looks.judged(views) or self.first, top), len(views)
 
 
 def rules(options: LooksOptions) -> Iterator[Looks]:

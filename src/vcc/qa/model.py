@@ -28,7 +28,7 @@ from vcc.encode import Step, Watch, ask, in_windows, read_once
 from vcc.errors import ModelError, UsageError
 from vcc.hosts.eight_bits import EightBitHost, eight_bit_host
 from vcc.hosts.host_of import host_of
-from vcc.qa.agreement import View, agreed
+from vcc.qa.agreement import View
 from vcc.qa.calibration import Calibration
 from vcc.qa.clauses import CLAUSES
 from vcc.qa.second_look import (
@@ -328,9 +328,7 @@ class QaModel:
             for passage, spans in zip(chosen, windows.look_at_each(ids, some, chosen, most, blank), strict=True):
                 views[passage.question].append(View(passage.start, passage.start + passage.size, spans))
             for question, own in zip(some, views, strict=True):
-                agree = self.looks_for(question, len(ids), top).agree
-                read = agreed(own) if agree else [span for view in own for span in view.spans]
-                found.append(tuple(without_overlaps(read, most)))
+                found.append(tuple(without_overlaps(self.looks_for(question, len(ids), top).judged(own), most)))
             progress(len(found), len(questions))
         return found
 

@@ -37,15 +37,19 @@ class Looks:
     share: float = 1.0  # of the room in a window that a passage fills
     agree: bool = True  # whether a place is judged by all passages that hold it, or by the one that likes it best
 
-    def undecided(self, found: Sequence[Found], read: int) -> bool:
-        """Whether to read another passage, after the spans found in `read` passages."""
-        if not found:
+    def undecided(self, views: Sequence[View]) -> bool:
+        """Whether to read another passage after these."""
+        read, leads = len(views), [span.score for view in views for span in view.spans]
+        if not leads:
             return True
-        best = max(span.score for span in found)
         clear = max(self.clear - 2.0 * (read - 1), self.still_clear)
-        if best >= clear:
+        if max(leads) >= clear:
             return read < self.least
-        return read < self.few or best > self.hopeless
+        return read < self.few or max(leads) > self.hopeless
+
+    def judged(self, views: Sequence[View]) -> list[Found]:
+        """The spans of all passages with their final scores."""
+        return agreed(views) if self.agree else [span for view in views for span in view.spans]
 
 
 def for_short_texts(most: int) -> Looks:
@@ -135,23 +139,20 @@ def look_again(
         passages_to_reread(pointers if own.weak else with_a_chance(*pointers), size, len(ids), own.most)
         for *pointers, size, own in zip(spans, nodes, matches, rooms, looks, strict=True)
     ]
-    better: list[list[Found]] = [[] for _ in questions]
     views: list[list[View]] = [[] for _ in questions]
     number = 0  # of passages read
     for read in range(0, max(map(len, starts), default=0), windows.ahead):
         chosen = [
-            (place, ChosenPassage(i, start, rooms[i]))
+            ChosenPassage(i, start, rooms[i])
             for i, (some, own) in enumerate(zip(starts, looks, strict=True))
-            if own.undecided(better[i], read)
-            for place, start in enumerate(some[read : read + windows.ahead], read)
+            if own.undecided(views[i])
+            for start in some[read : read + windows.ahead]
         ]
         if not chosen:
             break
-        spans_in = windows.look_at_each(ids, questions, [passage for _, passage in chosen], top, blank)
-        for (place, passage), found in zip(chosen, spans_in, strict=True):
-            if looks[passage.question].undecided(better[passage.question], place):
-                better[passage.question] += found
+        for passage, found in zip(chosen, windows.look_at_each(ids, questions, chosen, top, blank), strict=True):
+            if looks[passage.question].undecided(views[passage.question]):
                 views[passage.question].append(View(passage.start, passage.start + passage.size, found))
         number += len(chosen)
-    judged = [agreed(some) if own.agree else new for some, new, own in zip(views, better, looks, strict=True)]
+    judged = [own.judged(some) for own, some in zip(looks, views, strict=True)]
     return [without_overlaps(new or old, top) for new, old in zip(judged, spans, strict=True)], number
