@@ -42,9 +42,8 @@ def as_found(document: Document, index: Index, question: str) -> tuple[Said, Sai
     calibration = asker.qa.settings.calibration
     plain = Said(document.text[slice(*edges[0])], leads[0], calibration.probabilities(leads, index.tokens)[0])
     ruled = candidates(question, document.text, edges, leads)
-    scores = calibration.probabilities([one.lead for one in ruled], index.tokens, [one.rival for one in ruled])
-    best = int(np.argmax(scores))
-    return plain, Said(document.text[slice(*ruled[best].edges)], ruled[best].lead, scores[best])
+    scores = calibration.probabilities([one.lead for one in ruled], index.tokens)
+    return plain, Said(document.text[slice(*ruled[0].edges)], ruled[0].lead, scores[0])
 
 
 def report(name: str, said: list[Said], examples: list[Example], threshold: float) -> str:

@@ -25,7 +25,7 @@ from transformers import AutoTokenizer
 
 from shipped_model.score import Texts, load_texts, spans_in_text
 from vcc.commands.options import call
-from vcc.documents.candidates import Candidate, candidates
+from vcc.documents.candidates import candidates
 from vcc.files import write_whole
 from vcc.qa.calibration import FARTHEST, Calibration, doublings
 from vcc.qa.settings import KEY, QaSettings
@@ -114,14 +114,12 @@ def judge(path: Path, texts: Texts, tokenizer: object) -> Iterator[Judged]:
             question, text, unit = texts["squad" if name == HIDDEN else name][line["question"]]
             leads = [score - none for score, _, _, none in line["found"]]
             whole, edges = spans_in_text(line, text, unit, tokenizer)
-            if name == CLAUSES:  # clauses are shown as they were found
-                best = Candidate(edges[0], leads[0], leads[1] if len(leads) > 1 else 0.0)
-            else:
-                best = candidates(question["question"], whole, edges, leads)[0]
-            f1 = best_of(word_f1, whole[slice(*best.edges)], question["answers"]) if question["answers"] else 0.0
-            margin = max(-FARTHEST, min(best.lead - best.rival, FARTHEST))
+            if name != CLAUSES:  # they are shown as they were found
+                edges, leads = map(list, zip(*candidates(question["question"], whole, edges, leads), strict=True))
+            f1 = best_of(word_f1, whole[slice(*edges[0])], question["answers"]) if question["answers"] else 0.0
+            margin = min(leads[0] - leads[1] if len(leads) > 1 else leads[0], FARTHEST)
             tokens = int(length) if name == HIDDEN else len(unit.ids)
-            yield Judged(name, text["group"], best.lead, margin, f1 >= RIGHT, bool(question["answers"]), tokens)
+            yield Judged(name, text["group"], leads[0], margin, f1 >= RIGHT, bool(question["answers"]), tokens)
 
 
 def weights(judged: Sequence[Judged], clauses: bool = False) -> Tensor:

@@ -110,8 +110,8 @@ def find_all(
     note: dict[str, Any] = {
         "seconds_a_page": {name: sum(some[1:]) / max(len(some) - 1, 1) for name, some in seconds.items()}
     }
-    if opened:
-        note["answers_opened"] = {name: 100 * sum(some) / max(len(some), 1) for name, some in opened.items()}
+    if opened:  # not of short texts, which are read without a tree
+        note["answers_opened"] = {name: 100 * sum(some) / len(some) for name, some in opened.items() if some}
     return note
 
 

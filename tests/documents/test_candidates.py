@@ -2,7 +2,7 @@
 
 import pytest
 
-from vcc.documents.candidates import LOST, candidates, rivals, says_nothing, whole_names, within_brackets
+from vcc.documents.candidates import LOST, candidates, says_nothing, whole_names, within_brackets
 
 
 def edges_of(text: str, span: str) -> tuple[int, int]:
@@ -15,7 +15,6 @@ def test_a_span_without_what_is_asked_for_falls_behind() -> None:
     edges, money = [(0, 33), (34, len(text))], edges_of(text, "$5")
     first, second = candidates("How much insurance?", text, edges, [3.0, 3.5 - LOST])
     assert first.edges == money and first.lead == 3.5 - LOST and second.lead == 3.0 - LOST
-    assert first.rival == 3.0, "as a rival it stays as strong as the model found it"
     first, _ = candidates("How much insurance?", text, edges, [3.0, 2.9 - LOST])
     assert first.edges == (0, 33)
 
@@ -40,14 +39,8 @@ def test_a_span_that_repeats_the_question_is_no_answer_unless_there_is_nothing_e
     text = "6.1 How many parts\n\nThere are four parts."
     heading, answer = edges_of(text, "How many parts"), edges_of(text, "four")
     found = candidates("How many parts are there?", text, [heading, answer], [9.0, 5.0])
-    assert [one.edges for one in found] == [answer] and found[0].rival == 9.0
+    assert [one.edges for one in found] == [answer]
     assert len(candidates("How many parts are there?", text, [heading], [9.0])) == 1
-
-
-def test_the_same_words_elsewhere_are_no_rival() -> None:
-    said = ["The 474 packages", "474", "848 packages", "packages 474"]
-    assert rivals(said, [7.0, 6.5, 2.0, 1.0]) == [2.0, 2.0, 7.0, 7.0]
-    assert rivals(["one", "one"], [3.0, 2.0]) == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(

@@ -23,13 +23,6 @@ def test_lead_and_margin_are_weighed_as_fitted() -> None:
     assert alone == pytest.approx(1 / (1 + math.exp(-(0.2 * 3 + 0.1 * 3 - 1)))), "only no answer competes with it"
 
 
-def test_the_margin_is_that_over_the_rival() -> None:
-    fitted = Calibration(0.2, 0.1, -1.0)
-    found = fitted.probabilities([3.0, 2.5, 1.0], rivals=[1.0, 1.0, 3.0])
-    expected = [1 / (1 + math.exp(-(0.2 * lead + 0.1 * m - 1))) for lead, m in ((3.0, 2.0), (2.5, 1.5), (1.0, -2.0))]
-    assert found == pytest.approx(expected)
-
-
 def test_a_longer_text_changes_the_chance_up_to_a_length() -> None:
     fitted = Calibration(0.2, 0.0, -1.0, -0.5)
     found = [fitted.probabilities([3.0], tokens)[0] for tokens in (1, 64, 128, 1024, 10**6)]

@@ -106,7 +106,7 @@ SHIP = (
 def test_a_fit_sees_the_score_that_the_product_shows(
     tmp_path: Path, question: str, spans: dict[str, float], best: str, hidden: bool
 ) -> None:
-    """A number where one is asked for, no words of the question, no rival that says the same."""
+    """A number where one is asked for, and no words of the question."""
     asker = load_asker()
     tokens = tokenize_text(SHIP, asker.tokenizer)
     found = []

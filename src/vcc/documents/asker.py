@@ -104,10 +104,9 @@ class Asker:
         settings, ids = self.qa.settings, self.qa.ids_of(question)
         needed = settings.threshold if threshold is None else threshold
         edges, leads = [place(index, span) for span in found], [span.score for span in found]
-        rivals: list[float] | None = None
         if not self.qa.knows(ids):  # clauses are shown as they were found
-            edges, leads, rivals = map(list, zip(*candidates(question, document.text, edges, leads), strict=True))
-        chances = self.qa.calibration_of(ids).probabilities(leads, index.tokens, rivals)
+            edges, leads = map(list, zip(*candidates(question, document.text, edges, leads), strict=True))
+        chances = self.qa.calibration_of(ids).probabilities(leads, index.tokens)
         answers = [
             answer_at(document, *own, chance)
             for i, (own, chance) in enumerate(zip(edges, chances, strict=True))

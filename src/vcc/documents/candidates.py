@@ -2,7 +2,6 @@
 
 - A span that cannot be what is asked for, such as a number, falls behind (`vcc.documents.short`).
 - A span that only repeats words of the question does not answer it: it is a heading, or a part of its sentence.
-- Spans with the same words at several places confirm each other; only spans that say something else are rivals.
 - A span that begins inside brackets ends with them, and one that cuts the name of a host holds the whole name.
 """
 
@@ -26,26 +25,24 @@ DOTTED = re.compile(r"(?<![a-z0-9.-])[a-z0-9-]++(?:\.[a-z0-9-]++){2,}")  # names
 
 
 class Candidate(NamedTuple):
-    """What is shown of a span, its lead over "no answer", and the lead of the best span that says something else."""
+    """What is shown of a span, and its lead over "no answer"."""
 
     edges: Edges
     lead: float
-    rival: float
 
 
 def candidates(question: str, text: str, spans: Sequence[Edges], leads: Sequence[float]) -> list[Candidate]:
     """Return the spans that may answer a question, best first."""
     kind = kind_asked(question)
-    if kind is None:
-        shown = [whole_names(text, *within_brackets(text, *span)) for span in spans]
-    else:
-        shown = [shortened(text, *span, kind) for span in spans]
-    others = rivals([text[start:end] for start, end in shown], leads)
+    said = [not says_nothing(question, text[slice(*span)]) for span in spans]
     found = []
-    for span, edges, lead, rival in zip(spans, shown, leads, others, strict=True):
-        found.append(Candidate(edges, lead - (0.0 if kind is None else loss(text, *span, kind)), rival))
-    telling = [one for one, span in zip(found, spans, strict=True) if not says_nothing(question, text[slice(*span)])]
-    return sorted(telling or found, key=lambda one: -one.lead)
+    for span, lead, tells in zip(spans, leads, said, strict=True):
+        if tells or not any(said):
+            if kind is None:
+                found.append(Candidate(whole_names(text, *within_brackets(text, *span)), lead))
+            else:
+                found.append(Candidate(shortened(text, *span, kind), lead - loss(text, *span, kind)))
+    return sorted(found, key=lambda one: -one.lead)
 
 
 def loss(text: str, start: int, end: int, kind: Kind) -> float:
@@ -65,14 +62,6 @@ def says_nothing(question: str, span: str) -> bool:
     if CHOICE.search(question) or SIGN.search(span):
         return False
     return set(words_of(span)) <= set(words_of(question))
-
-
-def rivals(said: Sequence[str], leads: Sequence[float]) -> list[float]:
-    """For each span the best lead among those that say something else, 0 without any. Spans say the same if they have
-    the same words, or if one holds the other."""
-    words = [f" {' '.join(words_of(one) or one.split())} " for one in said]
-    pairs = list(zip(words, leads, strict=True))
-    return [max((lead for other, lead in pairs if other not in own and own not in other), default=0.0) for own in words]
 
 
 def within_brackets(text: str, start: int, end: int) -> Edges:

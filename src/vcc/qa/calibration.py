@@ -37,20 +37,16 @@ class Calibration:
                 getattr(self, name) >= 0, f"calibration.{name}", getattr(self, name), "at least 0: more is likelier"
             )
 
-    def probabilities(
-        self, leads: Sequence[float], tokens: int = SHORTEST, rivals: Sequence[float] | None = None
-    ) -> list[float]:
+    def probabilities(self, leads: Sequence[float], tokens: int = SHORTEST) -> list[float]:
         """The probability of each span of one question, best first, from their leads and the tokens of the text.
 
-        `rivals`: for each span the lead of the best span that says something else; by default the best other span.
-        Without any, only "no answer", whose lead is 0, competes.
+        A lone span competes with "no answer" only, whose lead is 0.
         """
         found = []
         base = self.size * doublings(tokens) + self.offset
         others = [*leads[1:2], *[leads[0]] * (len(leads) - 1)] or [0.0] if leads else []
-        for lead, rival in zip(leads, others if rivals is None else rivals, strict=True):
-            margin = lead - rival
-            z = self.lead * lead + self.margin * max(-FARTHEST, min(margin, FARTHEST)) + base
+        for lead, other in zip(leads, others, strict=True):
+            z = self.lead * lead + self.margin * max(-FARTHEST, min(lead - other, FARTHEST)) + base
             found.append(1 / (1 + math.exp(-max(-500.0, min(z, 500.0)))))
         return found
 
