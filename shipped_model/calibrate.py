@@ -117,7 +117,7 @@ def judge(path: Path, texts: Texts, tokenizer: object) -> Iterator[Judged]:
             if name != CLAUSES:  # they are shown as they were found
                 edges, leads = map(list, zip(*candidates(question["question"], whole, edges, leads), strict=True))
             f1 = best_of(word_f1, whole[slice(*edges[0])], question["answers"]) if question["answers"] else 0.0
-            margin = min(leads[0] - leads[1] if len(leads) > 1 else leads[0], FARTHEST)
+            margin = max(-FARTHEST, min(leads[0] - leads[1] if len(leads) > 1 else leads[0], FARTHEST))
             tokens = int(length) if name == HIDDEN else len(unit.ids)
             yield Judged(name, text["group"], leads[0], margin, f1 >= RIGHT, bool(question["answers"]), tokens)
 

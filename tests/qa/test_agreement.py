@@ -24,7 +24,7 @@ def test_a_lone_passage_keeps_its_scores() -> None:
     assert best(*apart) == sorted([*spans, (25, 25, 1.9)], key=lambda one: -one[2])
 
 
-def test_what_two_passages_hold_for_likely_is_better_than_what_one_likes_most() -> None:
+def test_what_two_passages_find_likely_beats_what_one_likes_most() -> None:
     first = view(0, 20, (12, 13, 6.0), (15, 15, 5.0), (2, 2, -4.0))
     second = view(10, 30, (15, 16, 4.5), (28, 28, -6.0))
     # 12 to 13: 6.0, and at the last of the second passage -6.0; 15: 5.0 and 4.5; 15 to 16: 4.5 and, at most, 4.5

@@ -34,14 +34,13 @@ class Candidate(NamedTuple):
 def candidates(question: str, text: str, spans: Sequence[Edges], leads: Sequence[float]) -> list[Candidate]:
     """Return the spans that may answer a question, best first."""
     kind = kind_asked(question)
-    said = [not says_nothing(question, text[slice(*span)]) for span in spans]
+    every = list(zip(spans, leads, strict=True))
     found = []
-    for span, lead, tells in zip(spans, leads, said, strict=True):
-        if tells or not any(said):
-            if kind is None:
-                found.append(Candidate(whole_names(text, *within_brackets(text, *span)), lead))
-            else:
-                found.append(Candidate(shortened(text, *span, kind), lead - loss(text, *span, kind)))
+    for span, lead in [one for one in every if not says_nothing(question, text[slice(*one[0])])] or every:
+        if kind is None:
+            found.append(Candidate(whole_names(text, *within_brackets(text, *span)), lead))
+        else:
+            found.append(Candidate(shortened(text, *span, kind), lead - loss(text, *span, kind)))
     return sorted(found, key=lambda one: -one.lead)
 
 

@@ -42,10 +42,10 @@ class Looks:
         read, leads = len(views), [span.score for view in views for span in view.spans]
         if not leads:
             return True
-        clear = max(self.clear - 2.0 * (read - 1), self.still_clear)
-        if max(leads) >= clear:
+        best, clear = max(leads), max(self.clear - 2.0 * (read - 1), self.still_clear)
+        if best >= clear:
             return read < self.least
-        return read < self.few or max(leads) > self.hopeless
+        return read < self.few or best > self.hopeless
 
     def judged(self, views: Sequence[View]) -> list[Found]:
         """The spans of all passages with their final scores."""
