@@ -15,6 +15,7 @@ from shipped_model.sources import SOURCES
 Ints = NDArray[np.integer]
 Span = tuple[int, int]  # first and last token, both included
 
+LOADERS = 1000  # more than there are of a stream; each draws with its own number, so seeds are this far apart
 SENTENCE_END = 1012  # "." in BERT's vocabulary
 ASKED, REWORDED, TWISTED = 0, 1, 2  # as published; reworded; changed to be unanswerable
 SUPPORTED, CONTRADICTED, ABSENT = 3, 4, 5  # statements, by their documents

@@ -15,7 +15,7 @@ from torch.nn.functional import normalize
 from torch.utils.data import DataLoader, IterableDataset
 
 from reproduction.loop import half_precision
-from shipped_model.data import Ints, TokenQuestion, Unit
+from shipped_model.data import LOADERS, Ints, TokenQuestion, Unit
 from vcc.core.score import SHARPNESS
 from vcc.core.tree import SegmentTree, siblings
 from vcc.qa.model import QaModel
@@ -93,10 +93,9 @@ def around(unit: Unit, question: TokenQuestion, chance: random.Random) -> Ints:
     return unit.ids[start : start + LONGEST]
 
 
-def stream(units: Mapping[str, Sequence[Unit]], workers: int) -> Iterator[Pairs]:
-    return iter(
-        DataLoader(PairStream(units), batch_size=None, num_workers=workers, prefetch_factor=4 if workers else None)
-    )
+def stream(units: Mapping[str, Sequence[Unit]], workers: int, seed: int = 0) -> Iterator[Pairs]:
+    data = PairStream(units, seed=seed * LOADERS)
+    return iter(DataLoader(data, batch_size=None, num_workers=workers, prefetch_factor=4 if workers else None))
 
 
 def finding_loss(qa: QaModel, pairs: Pairs) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from reproduction.loop import half_precision
-from shipped_model.data import Ints, Span, TokenQuestion, TokenSets, Unit
+from shipped_model.data import LOADERS, Ints, Span, TokenQuestion, TokenSets, Unit
 from shipped_model.sources import SOURCES
 from vcc.data.features import Frame
 
@@ -213,7 +213,7 @@ def around_answer(unit: Unit, question: TokenQuestion, room: int, chance: random
     return Lesson(question.ids, unit.ids[start : start + room], inside)
 
 
-def practice_of(data: TokenSets, frame: Frame, clauses: float, tokens: int = TOKENS) -> Practice:
+def practice_of(data: TokenSets, frame: Frame, clauses: float, tokens: int = TOKENS, seed: int = 0) -> Practice:
     """Practice windows from all sets; `clauses`: how often those of contracts, relative to SQuAD's questions."""
     shares = {f"{kind.name}_train": kind.share for kind in SOURCES} | {
         "squad2_train": 4.0,
@@ -223,7 +223,7 @@ def practice_of(data: TokenSets, frame: Frame, clauses: float, tokens: int = TOK
     shares = {name: share for name, share in shares.items() if name in data.units}
     others = [unit.ids for name in ("squad11_train", "medquad_train", "cuad_train") for unit in data.units[name]]
     filler = [data.books["train"].astype("int32"), np.concatenate(others)]
-    return Practice(data.units, shares, filler, frame, tokens=tokens)
+    return Practice(data.units, shares, filler, frame, seed * LOADERS, tokens=tokens)
 
 
 def batches(practice: Practice, workers: int) -> Iterator[Lessons]:

@@ -50,8 +50,8 @@ SOURCES: tuple[Source, ...] = (
     Source("qadiscourse", share=0.7),
     Source("timeqa", whole=True),
     Source("fairytaleqa", whole=True),
-    Source("maud", whole=True),
-    Source("contractnli", whole=True),
+    Source("maud", whole=True, share=3.0),
+    Source("contractnli", whole=True, share=2.0),
     Source("privacyqa", whole=True, share=2.0),
     Source("medquad", whole=True),
 )

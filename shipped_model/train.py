@@ -77,6 +77,7 @@ class TrainOptions:
     verdicts: Annotated[bool, "also learn whether a passage supports a statement"] = False
     average_last: Annotated[float | None, "final share of the training over which weights are averaged"] = None
     model: Annotated[Path | None, "model to continue from, or only to score with --minutes 0"] = None
+    seed: Annotated[int, "of the order of lessons: a second sitting takes another"] = 0
     steps: Annotated[int | None, "maximum steps, within --minutes"] = None
     ema: Annotated[float | None, "decay of an exponential average of the weights, which becomes the model"] = None
     compile: Annotated[bool, "compile the layers that read windows"] = False
@@ -89,8 +90,8 @@ def train(options: TrainOptions) -> None:
     out, name = options.out, options.name or options.way
     out.mkdir(parents=True, exist_ok=True)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.manual_seed(0)
-    random.seed(0)
+    torch.manual_seed(options.seed)
+    random.seed(options.seed)
     data, tokenizer = load(options.prepared / "tokens.npz.xz"), AutoTokenizer.from_pretrained(options.prepared)
     way = start(options, tokenizer, device)
     note: dict[str, Any] = {"way": options.way, "minutes": options.minutes, "rate": options.rate}
@@ -99,6 +100,7 @@ def train(options: TrainOptions) -> None:
     if options.minutes:
         mixture = Mixture(
             data,
+            options.seed,
             contracts=options.contracts,
             documents=options.documents,
             shortest=options.shortest,
@@ -106,7 +108,9 @@ def train(options: TrainOptions) -> None:
         )
         if options.compile or device == "cuda":
             way.reader = PackedWindows(way.model, options.compile)
-        practice = practice_of(data, Frame.of(tokenizer), options.clauses) if options.practice else None
+        practice = (
+            practice_of(data, Frame.of(tokenizer), options.clauses, seed=options.seed) if options.practice else None
+        )
         extra = extra_lessons(way, data, options, Frame.of(tokenizer))
         note |= learn(way, mixture, options, practice, extra)
         if not note.pop("finished"):
@@ -175,8 +179,8 @@ def extra_lessons(way: Way, data: TokenSets, options: TrainOptions, frame: Frame
         head = load_head(options.model, way.model) if options.model else None
         head = head or verdicts.new_head(way.model)
     return ExtraLessons(
-        finding.stream(data.units, workers) if options.finding else None,
-        verdicts.stream(data.units, frame, workers) if options.verdicts else None,
+        finding.stream(data.units, workers, options.seed) if options.finding else None,
+        verdicts.stream(data.units, frame, workers, options.seed) if options.verdicts else None,
         head,
     )
 

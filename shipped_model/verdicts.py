@@ -18,7 +18,16 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from reproduction.loop import half_precision
-from shipped_model.data import ABSENT, CONTRADICTED, SENTENCE_END, SUPPORTED, Ints, TokenQuestion, Unit
+from shipped_model.data import (
+    ABSENT,
+    CONTRADICTED,
+    LOADERS,
+    SENTENCE_END,
+    SUPPORTED,
+    Ints,
+    TokenQuestion,
+    Unit,
+)
 from shipped_model.practice import SIZE, around_answer, rounded
 from vcc.data.features import Frame
 from vcc.qa.verdicts import FILE, judge, window_states
@@ -140,8 +149,8 @@ class StatementStream(IterableDataset[Judgements]):
         return JudgedStatement(statement, passage, verdict)
 
 
-def stream(units: Mapping[str, Sequence[Unit]], frame: Frame, workers: int) -> Iterator[Judgements]:
-    data = StatementStream(units, frame)
+def stream(units: Mapping[str, Sequence[Unit]], frame: Frame, workers: int, seed: int = 0) -> Iterator[Judgements]:
+    data = StatementStream(units, frame, seed=seed * LOADERS)
     return iter(DataLoader(data, batch_size=None, num_workers=workers, prefetch_factor=4 if workers else None))
 
 

@@ -8,10 +8,12 @@ import pytest
 import torch
 
 from shipped_model.data import TokenQuestion, Unit
-from shipped_model.looks import Seconds, first_reading, replay
+from shipped_model.looks import ReadContract, Replayed, Seconds, first_reading, replay, total
 from tests.documents import small_model
+from vcc.qa.agreement import View
 from vcc.qa.model import QaModel
 from vcc.qa.second_look import Looks, look_again
+from vcc.qa.windows import Found
 from vcc.qa.words import best_matches
 
 RULES = [
@@ -41,3 +43,11 @@ def test_a_replayed_rule_is_that_rule(looks: Looks) -> None:
     for (found, _), right in zip(followed, expected, strict=True):
         assert [(one.first, one.last) for one in found] == [(one.first, one.last) for one in right]
         assert [one.score for one in found] == pytest.approx([one.score for one in right], abs=1e-4)
+
+
+def test_what_was_read_is_kept_whole() -> None:
+    found = [Found(3, 5, 1.25, -0.5), Found(0, 2, -7.0, 0.1)]
+    seconds = Seconds(1.0, 2.0, 3.0, {0.5: (4.0, 6), 1.0: (5.0, 7)})
+    read = ReadContract("300", [Replayed(found[:1], {0.5: [View(2, 9, found)], 1.0: []})], [found, []], seconds)
+    assert ReadContract.from_line(read.to_line()) == read
+    assert total([seconds, seconds]) == Seconds(2.0, 4.0, 6.0, {0.5: (8.0, 12), 1.0: (10.0, 14)})
