@@ -54,8 +54,8 @@ class LooksOptions:
     model: Annotated[Path, "folder of the model"] = SHIPPED
     contracts: Annotated[int, "number of validation contracts"] = 100
     longest: Annotated[int, "maximum tokens of a contract; longer ones are skipped"] = 10**6
-    most: Annotated[tuple[int, ...], "second looks at most"] = (4, 6, 8, 12)
-    shares: Annotated[tuple[float, ...], "shares of a window that passages fill"] = (1.0, 0.5)
+    most: Annotated[tuple[int, ...], "second looks at most"] = (6, 8, 12)
+    shares: Annotated[tuple[float, ...], "shares of a window that passages fill"] = (1.0,)
     half: Annotated[bool, "compute in 16 bits, for a GPU"] = False
     kept: Annotated[Path, "file of what was read, by contract"] = Path("out/looks/read.jsonl")
     threads: Annotated[int, "CPU threads"] = 2
@@ -146,9 +146,9 @@ def rules(options: LooksOptions) -> Iterator[Looks]:
     """The rule of the product first, then the grid."""
     yield for_clauses(max(options.most))
     for most, share, agree in itertools.product(options.most, options.shares, (False, True)):
-        for few, hopeless in itertools.product((1, 2, 3, 4), (-6.0, -3.0, 0.0)):
+        for few, hopeless, recent in itertools.product((2, 3), (-3.0, -1.0, 0.0), (3, 4, 5, 6, 1000)):
             if few <= most:
-                yield Looks(most, few, hopeless, clear=math.inf, share=share, agree=agree)
+                yield Looks(most, few, hopeless, recent, clear=math.inf, share=share, agree=agree)
 
 
 def choose_looks(options: LooksOptions) -> None:

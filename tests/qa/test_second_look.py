@@ -13,6 +13,7 @@ from vcc.core.tree import build_tree
 from vcc.data.answers import ScoredSpan as Scored
 from vcc.data.features import Frame
 from vcc.data.framing import framed_places
+from vcc.qa.agreement import View
 from vcc.qa.second_look import (
     ALIKE,
     BEHIND,
@@ -117,12 +118,22 @@ def test_no_question_gets_more_looks_than_there_are() -> None:
     assert Sure([0.0]).rounds_for([0.0], Looks(5, few=1)) == 5
 
 
-def test_clauses_are_looked_for_at_six_places_and_after_two_hopeless_ones_no_more() -> None:
+def test_clauses_are_looked_for_at_all_places_and_after_two_hopeless_ones_no_more() -> None:
     looks = for_clauses(12)
     reader = Sure([5.0, 50.0, -1.0])
-    assert reader.rounds_for([0.0, 20.0, 0.0], looks) == 6 + 6 + 2
-    assert reader.rounds == [[1, 1, 1]] * 2 + [[1, 1, 0]] * 4
+    assert reader.rounds_for([0.0, 20.0, 0.0], looks) == 12 + 12 + 2
+    assert reader.rounds == [[1, 1, 1]] * 2 + [[1, 1, 0]] * 10
     assert for_clauses(3).most == 3
+
+
+@pytest.mark.parametrize("leads,read", [([9, 9], 7), ([-5, 9], 7), ([9, -5, -5, -5, 9], 10), ([-5, -5, 9], 2)])
+def test_the_search_for_a_clause_ends_when_five_passages_have_none(leads: list[float], read: int) -> None:
+    looks, views = for_clauses(12), list[View]()
+    for lead in [*leads, *[-5.0] * 9]:
+        if not looks.undecided(views):
+            break
+        views.append(View(0, 9, [Found(0, 1, lead, 0.0), Found(4, 5, -9.0, 0.0)]))
+    assert len(views) == read
 
 
 def test_a_clear_answer_ends_the_search_for_a_clause_if_one_is_enough() -> None:

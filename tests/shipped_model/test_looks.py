@@ -21,6 +21,7 @@ RULES = [
     Looks(4, 2, hopeless=0.0, clear=math.inf),
     Looks(5, 1, hopeless=-100.0, clear=100.0, share=0.5),
     Looks(8, 3, hopeless=100.0),
+    Looks(12, 2, hopeless=2.0, recent=2, clear=math.inf),
 ]
 
 

@@ -29,7 +29,8 @@ class Looks:
 
     most: int
     few: int = 3  # passages that are read even if they are hopeless
-    hopeless: float = -6.0  # stop after these few passages if their best lead is below this
+    hopeless: float = -6.0  # stop after these few passages if the best lead of the recent ones is below this
+    recent: int = 1000  # passages: all, unless a text may have several answers
     least: int = 3  # passages that are read even if the answer is clear: one for each kind of pointer
     clear: float = 8.0  # stop if the best lead is above this
     still_clear: float = 8.0  # after each passage but the first the bar sinks by 2, down to this
@@ -45,7 +46,8 @@ class Looks:
         best, clear = max(leads), max(self.clear - 2.0 * (read - 1), self.still_clear)
         if best >= clear:
             return read < self.least
-        return read < self.few or best > self.hopeless
+        recent = [span.score for view in views[-self.recent :] for span in view.spans]
+        return read < self.few or max(recent, default=-math.inf) > self.hopeless
 
     def judged(self, views: Sequence[View]) -> list[Found]:
         """The spans of all passages with their final scores."""
@@ -60,8 +62,9 @@ def for_short_texts(most: int) -> Looks:
 
 def for_clauses(most: int, several: bool = True) -> Looks:
     """For questions that the model was trained on: two passages without an answer end the search. A contract often has
-    a clause at several places, so if `several` answers are wanted, a clear one does not end it."""
-    search = Looks(min(most, 6), 2, hopeless=0.0, least=1, still_clear=4.0, agree=False)
+    a clause at several places, so if `several` answers are wanted, a clear one does not end it, but five passages
+    without a further one do."""
+    search = Looks(most, 2, hopeless=-1.0, recent=5, least=1, still_clear=4.0, agree=False)
     return replace(search, clear=math.inf) if several else search
 
 
