@@ -7,12 +7,14 @@
 Measured by the publication's rules (a span is right if its words' Jaccard overlap with an answer is at least 0.5; for
 Parties, also if it holds the name): AUPR and precision at 80% and 90% recall, with 95% intervals over contracts, in all
 and by clause; and by ContractEval's (a reply counts if it holds every labelled span; a reply is made of the sentences
-around sure answers): F1, F2, Jaccard overlap, and how often "none" is said where there is a clause. `predictions.json`
-is what CUAD's own script reads. Answers are kept contract by contract: a run that was ended goes on with the next.
+around sure answers): F1, F2, Jaccard overlap, and how often "none" is said where there is a clause. Also the F1 of the
+best span where there is a clause, and how well its score tells whether there is one. `predictions.json` is what CUAD's
+own script reads. Answers are kept contract by contract: a run that was ended goes on with the next.
 """
 
 import hashlib
 import json
+import math
 import sys
 import time
 from collections import defaultdict
@@ -33,7 +35,7 @@ from vcc.documents.formats.read import read_data
 from vcc.documents.shipped import default_model, load_asker
 from vcc.errors import UsageError
 from vcc.files import sha256_of, write_whole
-from vcc.tasks.metrics import clause_scores, jaccard
+from vcc.tasks.metrics import auc, best_of, clause_scores, jaccard, mean_scores, word_f1
 
 TOP = 20  # spans of a clause that are ranked
 PREDICTIONS, SCORES = "predictions.json", "scores.json"
@@ -149,11 +151,16 @@ def scores(examples: Sequence[Example], ranked: Sequence[Sequence[RankedSpan]], 
         clause: clause_scores([asked[i] for i in some], [examples[i] for i in some])
         for clause, some in sorted(by_clause.items())
     }
+    best = [spans[0] if spans else RankedSpan("", 0.0, "") for spans in ranked]
+    there = [i for i, example in enumerate(examples) if example.answers]
+    f1s = [best_of(word_f1, best[i].text, examples[i].answers) for i in there]
     said = [" ".join(dict.fromkeys(one.sentence for one in spans if one.score >= threshold)) for spans in ranked]
     return {
         "official": clause_scores(asked, examples),
         "by_clause": {clause: {"aupr": own["aupr"], "p80": own["p80"]} for clause, own in clauses.items()},
         "contract_eval": contract_eval(said, [example.answers for example in examples]),
+        "best_span": (mean_scores({"f1": f1s}, [examples[i] for i in there]) if there else {"f1": math.nan})
+        | {"auc": auc([one.score for one in best], [bool(example.answers) for example in examples])},
     }
 
 
@@ -213,8 +220,14 @@ class CuadTest(Experiment):
             official.insert(0, ("VCC, 35M", own["aupr"], span, own["p80"], own["p90"]))
             eval_rows.insert(0, ("VCC", rules["f1"], rules["f2"], rules["jaccard"], rules["none_wrongly"]))
             clauses = tuple((name, one["aupr"], one["p80"]) for name, one in found["by_clause"].items())
+            best = found["best_span"]
             times = (found["contracts"], found["seconds_a_contract"], found["processor_seconds_a_contract"])
             tables = [
+                ReportTable(
+                    "Best answers",
+                    ("F1 of the best span, of clauses that are there", "clause or none, AUC"),
+                    ((best["f1"], best["auc"]),),
+                ),
                 ReportTable("By clause", ("clause", "AUPR", "P@80R"), clauses),
                 ReportTable("Time", ("contracts", "seconds each", "processor seconds each"), (times,)),
             ]

@@ -21,7 +21,7 @@ from vcc.commands.options import call
 from vcc.data.example import Example, Prediction
 from vcc.documents.candidates import REACH
 from vcc.documents.short import Edges
-from vcc.tasks.metrics import best_of, clause_scores, exact, mean_scores, word_f1
+from vcc.tasks.metrics import auc, best_of, clause_scores, exact, mean_scores, word_f1
 from vcc.tasks.squad import scores_at_chosen_threshold
 
 TOP = 10  # spans of a contract that compete for one clause
@@ -118,16 +118,6 @@ def contracts(lines: list[dict[str, Any]], texts: list[Any]) -> dict[str, float]
     result |= mean_scores({"best_span_f1": f1s}, answerable)
     result["answer_or_none_auc"] = auc([lead(line["found"]) for line in lines], [bool(e.answers) for e in examples])
     return result
-
-
-def auc(values: Sequence[float], labels: Sequence[bool]) -> float:
-    """AUC in percent: the probability that an answerable question ranks above an unanswerable one; NaN without both."""
-    right = np.array(labels)
-    if right.all() or not right.any():
-        return math.nan
-    ranks = np.argsort(np.argsort(values))
-    number = right.sum()
-    return 100 * float((ranks[right].sum() - number * (number - 1) / 2) / (number * (~right).sum()))
 
 
 def answers(lines: list[dict[str, Any]], texts: list[Any], tokenizer: Any) -> dict[str, float]:

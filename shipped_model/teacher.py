@@ -23,12 +23,12 @@ from reproduction import loop
 from reproduction.loop import LoopPlan
 from shipped_model.data import Page, Unit, load
 from shipped_model.practice import SIZE, Lessons, Practice, Teacher, batches, compile_layers, practice_loss, practice_of
-from shipped_model.score import auc
 from shipped_model.ways import ReadByWindows
 from vcc.commands.options import call
 from vcc.data.features import Frame
 from vcc.qa.settings import QaSettings
 from vcc.qa.windows import WindowReader
+from vcc.tasks.metrics import auc
 
 SPECIAL = {"[CLS]": "<s>", "[SEP]": "</s>", "[PAD]": "<pad>", "[MASK]": "<mask>"}  # ours: MPNet's
 

@@ -134,7 +134,8 @@ class ReadByVcc:
                 opened.append(step.cut.opened_nodes[-1])
 
         tree = None if self.qa.is_short(len(page.ids)) else self.qa.read([page.ids])
-        asked = self.qa.best_spans(tree, page.ids, [question.ids for question in page.questions], watch=watch)
+        top = QaSettings().candidates  # several answers, as reviewers want them
+        asked = self.qa.best_spans(tree, page.ids, [question.ids for question in page.questions], top, watch=watch)
         if tree is not None:
             places, nodes = self.qa.places(len(page.ids)), torch.cat(opened).cpu()
             self.opened += [

@@ -55,6 +55,14 @@ def test_a_text_at_several_places_is_handed_in_once_with_its_best_score() -> Non
     assert cuad.scores([example], [found], 0.5)["official"]["aupr"] == pytest.approx(100)
 
 
+def test_the_best_span_is_judged_where_there_is_a_clause_and_its_score_everywhere() -> None:
+    asked = [("a", "LEASE AGREEMENT", 0.9), ("b", "LEASE", 0.4), ("c", "", 0.4), ("d", "", 0.1)]
+    examples = [Example(n, "?", "", (a,) if a else (), group=n, meta={"category": "Name"}) for n, a, _ in asked]
+    found = cuad.scores(examples, [[RankedSpan("LEASE", score, "")] for *_, score in asked], 0.5)["best_span"]
+    assert found["f1"] == pytest.approx(100 * (2 / 3 + 1) / 2), "one word of two is F1 of 2/3"
+    assert found["auc"] == pytest.approx(100 * (1 + 1 + 1 + 0.5) / 4), "of four pairs three are in order, one is a tie"
+
+
 def test_a_run_that_was_ended_asks_only_the_other_contracts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     examples = [Example(name, "Who?", name, (), group=name, meta={"category": "Parties"}) for name in ("a", "b", "c")]
     asked: list[str] = []
@@ -97,6 +105,7 @@ def test_the_report_stands_beside_published_results(tmp_path: Path) -> None:
     own = {"f1": 1.0, "f2": 2.0, "jaccard": 3.0, "none_wrongly": 4.0}
     times = {"contracts": 102, "seconds_a_contract": 1.0, "processor_seconds_a_contract": 2.0}
     clauses = {"Parties": {"aupr": 90.0, "p80": 80.0}}
-    step.done.write_text(json.dumps({"official": official, "by_clause": clauses, "contract_eval": own} | times))
+    found = {"official": official, "by_clause": clauses, "contract_eval": own, "best_span": {"f1": 83.7, "auc": 96.9}}
+    step.done.write_text(json.dumps(found | times))
     shown = CuadTest().report(at).markdown()
-    assert "57.1 to 66.2" in shown and "Opus 4.8" in shown and "GPT-4.1 mini" in shown
+    assert "57.1 to 66.2" in shown and "96.9" in shown and "Opus 4.8" in shown and "GPT-4.1 mini" in shown

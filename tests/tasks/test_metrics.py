@@ -7,6 +7,7 @@ from vcc.data.example import Example, Prediction
 from vcc.tasks.metrics import (
     NoReference,
     answer_scores,
+    auc,
     best_of,
     choice_scores,
     clause_scores,
@@ -196,3 +197,10 @@ def test_a_hidden_test_split_is_told_apart_from_other_errors():
     for score in (answer_scores, choice_scores, summary_scores):
         with pytest.raises(NoReference, match="cannot be scored"):
             score(*pairs(("cat", [])))
+
+
+def test_auc_is_the_share_of_pairs_in_order():
+    values, labels = [0.9, 0.4, 0.4, 0.1, 0.2], [True, True, False, False, True]
+    pairs_in_order = [(1.0 if a > b else 0.5 if a == b else 0.0) for a in (0.9, 0.4, 0.2) for b in (0.4, 0.1)]
+    assert auc(values, labels) == pytest.approx(100 * sum(pairs_in_order) / 6)
+    assert np.isnan(auc([1.0, 2.0], [True, True]))

@@ -11,6 +11,7 @@
 | macro_f1 | the mean over labels of 2 x hits / (predictions + references); labels without references do not count |
 """
 
+import math
 import re
 import string
 from collections import Counter
@@ -114,6 +115,17 @@ def answer_scores(predictions: Sequence[Prediction], examples: Sequence[Example]
     return mean_scores(
         {"em": [best_of(exact, *pair) for pair in pairs], "f1": [best_of(word_f1, *pair) for pair in pairs]}, examples
     )
+
+
+def auc(values: Sequence[float], labels: Sequence[bool]) -> float:
+    """AUC in percent: the probability that an example with its label set ranks above one without; NaN if all are
+    alike. Ties count half."""
+    right, found = np.array(labels, dtype=bool), np.array(values, dtype=float)
+    if right.all() or not right.any():
+        return math.nan
+    others = np.sort(found[~right])
+    below = (np.searchsorted(others, found[right]) + np.searchsorted(others, found[right], "right")) / 2
+    return 100 * float(below.mean() / len(others))
 
 
 def choice_scores(predictions: Sequence[Prediction], examples: Sequence[Example]) -> Scores:
