@@ -100,7 +100,7 @@ def train(options: TrainOptions) -> None:
     if options.minutes:
         mixture = Mixture(
             data,
-            options.seed,
+            seed=options.seed,
             contracts=options.contracts,
             documents=options.documents,
             shortest=options.shortest,
