@@ -12,10 +12,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import IterableDataset
 
 from reproduction.loop import half_precision
 from shipped_model.data import LOADERS, Ints, TokenQuestion, Unit
+from shipped_model.practice import batches
 from vcc.core.score import SHARPNESS
 from vcc.core.tree import SegmentTree, siblings
 from vcc.qa.model import QaModel
@@ -94,8 +95,7 @@ def around(unit: Unit, question: TokenQuestion, chance: random.Random) -> Ints:
 
 
 def stream(units: Mapping[str, Sequence[Unit]], workers: int, seed: int = 0) -> Iterator[Pairs]:
-    data = PairStream(units, seed=seed * LOADERS)
-    return iter(DataLoader(data, batch_size=None, num_workers=workers, prefetch_factor=4 if workers else None))
+    return batches(PairStream(units, seed=seed * LOADERS), workers)
 
 
 def finding_loss(qa: QaModel, pairs: Pairs) -> Tensor:

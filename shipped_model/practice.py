@@ -10,7 +10,7 @@ import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -30,6 +30,9 @@ ALIKE = 4  # paragraphs of an article, of which the one most like the question i
 POOL = 2048  # lessons sorted by length, for little padding
 TOKENS = 65_536  # in a batch
 LATER = 128  # tokens of a passage that its later view may lack
+
+
+Batch = TypeVar("Batch")
 
 
 @dataclass(frozen=True)
@@ -226,8 +229,8 @@ def practice_of(data: TokenSets, frame: Frame, clauses: float, tokens: int = TOK
     return Practice(data.units, shares, filler, frame, seed * LOADERS, tokens=tokens)
 
 
-def batches(practice: Practice, workers: int) -> Iterator[Lessons]:
-    return iter(DataLoader(practice, batch_size=None, num_workers=workers, prefetch_factor=4 if workers else None))
+def batches(stream: IterableDataset[Batch], workers: int) -> Iterator[Batch]:
+    return iter(DataLoader(stream, batch_size=None, num_workers=workers, prefetch_factor=4 if workers else None))
 
 
 def compile_layers(model: Any) -> None:

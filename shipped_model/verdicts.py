@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import IterableDataset
 
 from reproduction.loop import half_precision
 from shipped_model.data import (
@@ -28,7 +28,7 @@ from shipped_model.data import (
     TokenQuestion,
     Unit,
 )
-from shipped_model.practice import SIZE, around_answer, rounded
+from shipped_model.practice import SIZE, around_answer, batches, rounded
 from vcc.data.features import Frame
 from vcc.qa.verdicts import FILE, judge, window_states
 from vcc.qa.windows import WindowReader, batch
@@ -150,8 +150,7 @@ class StatementStream(IterableDataset[Judgements]):
 
 
 def stream(units: Mapping[str, Sequence[Unit]], frame: Frame, workers: int, seed: int = 0) -> Iterator[Judgements]:
-    data = StatementStream(units, frame, seed=seed * LOADERS)
-    return iter(DataLoader(data, batch_size=None, num_workers=workers, prefetch_factor=4 if workers else None))
+    return batches(StatementStream(units, frame, seed=seed * LOADERS), workers)
 
 
 def new_head(model: Any) -> nn.Linear:
