@@ -48,7 +48,7 @@ FORM = {
         "renewal_term": DURATION,
         "notice_period": DURATION,
         "exclusivity": {"type": "boolean"},
-        "best_pizza": {"type": "string", "description": "Which pizza is best?"},
+        "best_pizza": {"type": "string", "format": "date", "description": "When was the best pizza baked?"},
     },
     "required": ["governing_law", "best_pizza"],
 }
